@@ -1,0 +1,1 @@
+"""Measures of a classifier's probabilities, with what chance alone would show beside them."""
