@@ -16,10 +16,21 @@ LAYERS = [
     {"losses", "metrics", "posthoc", "models", "data", "predictions"},
     {"train"},
     {"recipes", "report", "sweep", "paper"},
+    {"plot"},  # the public names of report's pictures
     {"cli"},
 ]
 # A calibrator may undo a loss and be judged by a metric; a summary reads predictions. Nothing points the other way.
-SAME_LAYER = {("posthoc", "losses"), ("posthoc", "metrics"), ("metrics", "predictions"), ("data", "predictions")}
+SAME_LAYER = {
+    ("posthoc", "losses"),
+    ("posthoc", "metrics"),
+    ("metrics", "predictions"),
+    ("data", "predictions"),
+    ("report", "sweep"),
+    ("paper", "report"),
+    ("paper", "sweep"),
+    ("paper", "recipes"),
+    ("report", "recipes"),
+}
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 
