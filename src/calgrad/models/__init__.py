@@ -1,0 +1,6 @@
+"""Models: `make_model("resnet50", classes=10, image_size=32)`."""
+
+from calgrad.models.base import Classifier
+from calgrad.models.registry import MODELS, ModelEntry, make_model
+
+__all__ = ["MODELS", "Classifier", "ModelEntry", "make_model"]
