@@ -1,0 +1,61 @@
+"""Does the confidence rank the mistakes last? The area under the risk-coverage curve.
+
+Answer only the i most confident of n samples: coverage is i / n, risk is the error among them. A calibrated model can
+rank badly and a miscalibrated one well (a temperature changes ECE and leaves AURC alone but for ties), so this is a
+second question, not the same one again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from calgrad.checks import ArrayLike, probs_and_labels
+from calgrad.metrics.binning import ordered_pairs, top_label
+
+
+def aurc(probs: ArrayLike | None = None, labels: ArrayLike | None = None, *, logits: ArrayLike | None = None) -> float:
+    """The mean over i = 1 ... n of the error among the i most confident samples; smaller is better.
+
+    Equal confidences have no order; the result is the mean over all orders they could have, so that it does not depend
+    on how the samples were shuffled. A random ranking gives the error rate itself.
+
+    Example:
+        >>> from calgrad.metrics import aurc
+        >>> aurc([[0.9, 0.1], [0.6, 0.4]], [0, 1])  # the mistake is ranked last: (0 + 1/2) / 2
+        0.25
+    """
+    return aurc_of_ordered(*ordered_pairs(*top_label(*probs_and_labels(probs, labels, logits))))
+
+
+def aurc_of_ordered(confidence: Tensor, is_correct: Tensor) -> float:
+    """AURC of vectors in ascending order of confidence (as `ordered_pairs` returns them)."""
+    values = confidence.numpy()[::-1]
+    n = len(values)
+    last = np.append(np.flatnonzero(values[1:] != values[:-1]) + 1, n)  # coverage at the end of each group of equals
+    errors = np.cumsum(~is_correct.numpy()[::-1])[last - 1]
+    return aurc_of_groups(np.diff(last, prepend=0), np.diff(errors, prepend=0))
+
+
+def aurc_of_groups(count: np.ndarray, errors: np.ndarray) -> float:
+    """AURC of groups in descending order of confidence, each of `count` >= 1 samples that share it.
+
+    An error at rank j stays in every later risk: it adds 1/j + ... + 1/n = H(n) - H(j - 1). Summed over the ranks up to
+    j that is j (H(n) - H(j) + 1), so a group needs its two ends alone.
+    """
+    end = np.cumsum(count)
+    n = end[-1]
+    wrong = errors > 0
+    end, count, errors = end[wrong], count[wrong], errors[wrong]
+    start = end - count
+    everything = _harmonic(n[None]) + 1
+    share = end * (everything - _harmonic(end)) - start * (everything - _harmonic(start))
+    return float((share * errors / count).sum() / n)
+
+
+def _harmonic(n: np.ndarray) -> np.ndarray:
+    """H(n) = 1 + 1/2 + ... + 1/n: by summation up to 64, then by its asymptotic series, exact to float64 from there."""
+    small = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, 65))])
+    x = 1.0 / np.maximum(n, 1)
+    series = np.euler_gamma - np.log(x) + x * (0.5 - x * (1 / 12 - x * x / 120))
+    return np.where(n <= 64, small[np.minimum(n, 64)], series)
