@@ -11,6 +11,7 @@ Example:
 from calgrad.data.augment import Augment, mixup, normalise, random_crop_flip
 from calgrad.data.augmix import augmix
 from calgrad.data.gaussians import gaussian_means, gaussian_posterior
+from calgrad.data.human import attach_human_labels
 from calgrad.data.load import load_data
 from calgrad.data.loader import Batch, batches, make_batch
 from calgrad.data.parts import FolderPart, Part, Splits, TensorPart
@@ -30,6 +31,7 @@ __all__ = [
     "SplitIndices",
     "Splits",
     "TensorPart",
+    "attach_human_labels",
     "augmix",
     "batches",
     "data_root",

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from calgrad.checks import InputError, one_of
+from calgrad.data.cifar import load_cifar_parts
 from calgrad.data.digits import load_digits_parts
+from calgrad.data.folder import load_folder_parts
 from calgrad.data.gaussians import load_gaussians_parts
-from calgrad.data.parts import Part, Splits
-from calgrad.data.spec import SPECS, find_spec
+from calgrad.data.imagenet import load_imagenet_parts
+from calgrad.data.memory import decode_to_memory
+from calgrad.data.parts import FolderPart, Part, Splits
+from calgrad.data.spec import SPECS, DataSpec, find_spec
 from calgrad.data.split import SplitIndices, paper_split, seeded_split
+from calgrad.data.tiny_imagenet import load_tiny_imagenet_parts
 
-__all__ = ["load_data"]
+__all__ = ["load_data", "load_parts"]
 
 
 def load_data(
@@ -25,6 +31,7 @@ def load_data(
     stratified: bool = True,
     image_size: int | None = None,
     on_corrupt: str = "raise",
+    in_memory: bool | None = None,
     workers: int | None = None,
 ) -> Splits:
     """Load a data set and carve its validation part out of its training part; the test part is never touched.
@@ -39,6 +46,7 @@ def load_data(
         stratified: Give each class its share of validation.
         image_size: Side of the images of `imagenet` and folders; the other sets have one size.
         on_corrupt: "raise" on an image that cannot be decoded, or "skip" and count it.
+        in_memory: True decodes `imagenet` or a folder into memory at once (every image cut to `image_size`).
         workers: Processes that decode images; default: one a core.
 
     Example:
@@ -49,24 +57,43 @@ def load_data(
     """
     one_of("on_corrupt", on_corrupt, ("raise", "skip"))
     spec = find_spec(name)
-    if image_size is not None and spec.name not in ("imagenet", "folder"):
-        raise InputError(
-            f"`image_size` cannot be chosen for {spec.name}, whose images are {spec.image_size} pixels wide"
-        )
-    train, test = _load_parts(name, root, seed=seed, image_size=image_size, on_corrupt=on_corrupt, workers=workers)
+    if spec.name in ("imagenet", "folder"):
+        spec = replace(spec, image_size=image_size or spec.image_size)
+    elif image_size not in (None, spec.image_size):
+        raise InputError(f"`image_size` cannot be chosen for {spec.name}: its images are {spec.image_size} pixels wide")
+    elif in_memory is False:
+        raise InputError(f"{spec.name} is always in memory")
+    train, test, given = load_parts(spec, name, root, seed=seed, on_corrupt=on_corrupt, workers=workers)
+    if in_memory and isinstance(train, FolderPart) and isinstance(test, FolderPart):
+        train, test = decode_to_memory(train, workers=workers), decode_to_memory(test, workers=workers)
+    if given is not None and split == "seeded" and val_size is None and val_fraction is None:
+        split = given
     indices = _split(train, split, val_size, val_fraction, seed, stratified)
     indices.check_size(len(train))
     return Splits(train.spec, train.take(indices.train), train.take(indices.val), test, indices)
 
 
-def _load_parts(
-    name: str, root: str | Path | None, *, seed: int, image_size: int | None, on_corrupt: str, workers: int | None
-) -> tuple[Part, Part]:
-    if name == "digits":
-        return load_digits_parts()
-    if name == "gaussians":
-        return load_gaussians_parts(seed)
-    raise NotImplementedError(name)
+def load_parts(
+    spec: DataSpec,
+    name: str,
+    root: str | Path | None,
+    *,
+    seed: int = 0,
+    on_corrupt: str = "raise",
+    workers: int | None = None,
+) -> tuple[Part, Part, SplitIndices | None]:
+    """The whole training part, the test part, and the split that comes with the data, if one does."""
+    if spec.name == "digits":
+        return *load_digits_parts(), None
+    if spec.name == "gaussians":
+        return *load_gaussians_parts(seed), None
+    if spec.name in ("cifar10", "cifar100"):
+        return *load_cifar_parts(spec, root), None
+    if spec.name == "tiny-imagenet":
+        return *load_tiny_imagenet_parts(spec, root, on_corrupt=on_corrupt, workers=workers), None
+    if spec.name == "imagenet":
+        return *load_imagenet_parts(spec, root, on_corrupt=on_corrupt), None
+    return load_folder_parts(spec, name.partition(":")[2], on_corrupt=on_corrupt)
 
 
 def _split(
@@ -90,4 +117,6 @@ def _split(
         if not train.spec.name.startswith("cifar"):
             raise InputError(f"split='paper' is the published CIFAR split, not one of {train.spec.name}: use 'seeded'")
         return paper_split(len(train), val_size or SPECS["cifar10"].val_size)
-    return seeded_split(train.labels, val_size or train.spec.val_size, seed=seed, stratified=stratified)
+    # A folder, or a subset of ImageNet, gives a tenth where the spec's number is unknown or too large.
+    usual = train.spec.val_size if 0 < train.spec.val_size < len(train) else max(1, len(train) // 10)
+    return seeded_split(train.labels, val_size or usual, seed=seed, stratified=stratified)
