@@ -1,0 +1,101 @@
+"""Checkpoints that survive a kill at any moment.
+
+A checkpoint is written beside its final name, flushed to the disk and renamed, and counts only once its SHA-256 lies
+beside it (`sha256sum -c` can check it). The last two are kept: if the latest is truncated or damaged, the one before
+serves, and the reader says so. Files are read with `weights_only=True`: no code in them is ever run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+KEPT = 2
+
+
+def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Put `data` at `path` whole or not at all; `durable` also waits until the disk has it."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(beside, "wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    if durable:
+        _sync_folder(path.parent)
+
+
+def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> Path:
+    """Write `state` as the checkpoint after `step` steps and drop all but the last two."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"step-{step:09d}.pt"
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    data = buffer.getbuffer()
+    write_atomically(path, data)  # type: ignore[arg-type]
+    write_atomically(_digest_path(path), f"{hashlib.sha256(data).hexdigest()}  {path.name}\n".encode())
+    for old in list_checkpoints(folder)[KEPT:]:
+        _digest_path(old).unlink(missing_ok=True)  # first, so that no half-removed checkpoint counts as one
+        old.unlink(missing_ok=True)
+    return path
+
+
+def load_latest(folder: Path, *, say: Callable[[str], None]) -> dict[str, Any] | None:
+    """The latest checkpoint that is whole, on the CPU; None if there is none. `say` hears of each one passed over."""
+    for path in list_checkpoints(folder):
+        reason = _damage(path)
+        if reason is None:
+            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            return state
+        say(f"checkpoint {path.name} is passed over: {reason}")
+    return None
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Checkpoint files, latest first."""
+    return sorted(folder.glob("step-*.pt"), reverse=True)
+
+
+def clear_checkpoints(folder: Path) -> None:
+    """Remove every checkpoint, for a run that is made anew."""
+    for path in list_checkpoints(folder):
+        _digest_path(path).unlink(missing_ok=True)
+        path.unlink()
+
+
+def _damage(path: Path) -> str | None:
+    try:
+        expected = _digest_path(path).read_text().split()[0]
+    except (OSError, IndexError):
+        return "its checksum is missing, so it was not finished"
+    with open(path, "rb") as file:
+        actual = hashlib.file_digest(file, "sha256").hexdigest()
+    return None if actual == expected else "its checksum does not match, so it is truncated or damaged"
+
+
+def _digest_path(path: Path) -> Path:
+    return path.with_name(path.name + ".sha256")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename durable; not every system lets a folder be opened, and then the rename itself must do."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
