@@ -62,6 +62,12 @@ def at_least(option: str, value: float, low: float) -> None:
         raise InputError(f"`{option}` must be at least {low:g}, got {value!r}")
 
 
+def between(option: str, value: float, low: float, high: float) -> None:
+    """Refuse what is not a number in [low, high] (NaN too)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not low <= value <= high:
+        raise InputError(f"`{option}` must be a number in [{low:g}, {high:g}], got {value!r}")
+
+
 # -------------------------------------------------------------------------------------------------------------- tensors
 
 
@@ -139,7 +145,9 @@ def label_vector(values: ArrayLike, rows: int, classes: int, name: str = "labels
     if tensor.ndim != 1 or tensor.shape[0] != rows:
         raise InputError(f"`{name}` must have shape ({rows},), one class index a row, got {_shape(tensor)}")
     if tensor.is_floating_point() or tensor.dtype == torch.bool:
-        raise InputError(f"`{name}` must be integer class indices, got {tensor.dtype}; convert them knowingly, to int64")
+        raise InputError(
+            f"`{name}` must be integer class indices, got {tensor.dtype}; convert them knowingly, to int64"
+        )
     tensor = tensor.to(torch.int64)
     low, high = torch.aminmax(tensor)
     if low < 0 or high >= classes:
@@ -151,6 +159,19 @@ def label_vector(values: ArrayLike, rows: int, classes: int, name: str = "labels
             f"({int(bad.sum())} such rows){hint}"
         )
     return tensor
+
+
+def confidence_vector(values: ArrayLike, name: str = "confidence") -> Tensor:
+    """(N,) floating point in [0, 1], N >= 1."""
+    tensor = to_tensor(values, name)
+    if tensor.ndim != 1 or tensor.shape[0] == 0 or not tensor.is_floating_point():
+        raise InputError(
+            f"`{name}` must be a floating-point vector of one sample or more, got {tensor.dtype}, shape {_shape(tensor)}"
+        )
+    low, high = torch.aminmax(tensor)
+    if not (low >= 0 and high <= 1 + SUM_TOLERANCE):
+        raise InputError(f"`{name}` must lie in [0, 1], got values in [{low:.4g}, {high:.4g}]")
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def probs_and_labels(probs: ArrayLike | None, labels: ArrayLike, logits: ArrayLike | None) -> tuple[Tensor, Tensor]:
