@@ -49,14 +49,16 @@ def list_data(root: _Root = None, as_json: _Json = False) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"data sets in {base}", title_justify="left")
-    for column in ("name", "classes", "px", "train", "test", "here", "what"):
-        table.add_column(column, justify="right" if column in ("classes", "px", "train", "test") else "left")
+    table = Table("name", title=f"data sets in {base}", title_justify="left", box=None, pad_edge=False)
+    for column in ("classes", "px", "train", "test"):
+        table.add_column(column, justify="right")
+    table.add_column("here")
+    table.add_column("what")
     for row in rows:
-        here = "yes" if row["here"] else (f"calgrad data fetch {row['name']}" if row["fetch"] else "-")
+        here = "yes" if row["here"] else "fetch" if row["fetch"] else "no"
         numbers = ["" if row[key] is None else f"{row[key]:,}" for key in ("classes", "image_size", "train", "test")]
         table.add_row(str(row["name"]), *numbers, here, str(row["title"]))
-    Console().print(table)
+    Console().print(table, "\nfetch: `calgrad data fetch NAME` downloads it", highlight=False)
 
 
 @data_app.command("fetch")

@@ -35,7 +35,7 @@ def fetch(name: str, root: str | Path | None = None, *, force: bool = False, pro
     """Download and unpack a data set; returns its folder. One that is there already is left alone unless `force`."""
     spec = find_spec(name)
     if not spec.url:
-        raise InputError(f"{spec.name} cannot be downloaded: {spec.title}")
+        raise InputError(f"{spec.name} ({spec.title}) has no public download")
     base = data_root(root)
     folder, archive = base / spec.folder, base / spec.archive
     if folder.is_dir() and not force:

@@ -1,7 +1,7 @@
 """Decode a part on disk into memory once; a cache file makes the next time instant.
 
 The cache is one .npy of uint8 beside a list of what it was made from (path, size and time of each file), so a changed,
-added or removed image makes it anew. It is written under another name and then moved: a broken run leaves no half cache.
+added or removed image makes it anew. It is written under another name and then moved: no half caches.
 """
 
 from __future__ import annotations

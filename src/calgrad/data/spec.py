@@ -88,7 +88,7 @@ SPECS: dict[str, DataSpec] = {
     for spec in (
         DataSpec(
             name="digits",
-            title="scikit-learn's handwritten digits, 8x8 grey; ships with scikit-learn",
+            title="handwritten digits, embedded",
             class_count=10,
             classes=tuple("0123456789"),
             image_size=8,
@@ -102,7 +102,7 @@ SPECS: dict[str, DataSpec] = {
         ),
         DataSpec(
             name="gaussians",
-            title="five Gaussians in the plane with known posterior (the paper's toy); generated",
+            title="the paper's toy, posterior known",
             class_count=5,
             classes=tuple("01234"),
             image_size=1,
@@ -116,7 +116,7 @@ SPECS: dict[str, DataSpec] = {
         ),
         DataSpec(
             name="cifar10",
-            title="CIFAR-10, 32x32 colour",
+            title="small photographs",
             class_count=10,
             classes=CIFAR10_CLASSES,
             image_size=32,
@@ -136,7 +136,7 @@ SPECS: dict[str, DataSpec] = {
         ),
         DataSpec(
             name="cifar100",
-            title="CIFAR-100, 32x32 colour",
+            title="small photographs",
             class_count=100,
             classes=CIFAR100_CLASSES,
             image_size=32,
@@ -156,7 +156,7 @@ SPECS: dict[str, DataSpec] = {
         ),
         DataSpec(
             name="tiny-imagenet",
-            title="Tiny-ImageNet-200, 64x64 colour",
+            title="200 classes of ImageNet",
             class_count=200,
             image_size=64,
             channels=3,
@@ -175,7 +175,7 @@ SPECS: dict[str, DataSpec] = {
         ),
         DataSpec(
             name="imagenet",
-            title="ImageNet-1k in folders train/<wnid>, val/<wnid>; no public download",
+            title="ImageNet-1k, in folders",
             class_count=1000,
             image_size=224,
             channels=3,
@@ -191,7 +191,7 @@ SPECS: dict[str, DataSpec] = {
         ),
         DataSpec(
             name="folder",
-            title="any folder of images, one folder a class: folder:PATH",
+            title="your images, a folder a class",
             class_count=0,
             image_size=224,
             channels=3,
