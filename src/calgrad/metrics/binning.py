@@ -137,16 +137,16 @@ def ordered(confidence: Tensor) -> Tensor:
     return torch.from_numpy(np.sort(confidence.cpu().numpy()))
 
 
-def ordered_pairs(confidence: Tensor, is_correct: Tensor) -> tuple[Tensor, Tensor]:
-    """Both vectors, on the CPU, in ascending order of confidence; among equals the wrong ones come first.
+def ordered_pairs(values: Tensor, is_correct: Tensor) -> tuple[Tensor, Tensor]:
+    """Both vectors, on the CPU, in ascending order of values in [0, 2); among equals the wrong ones come first.
 
     The bits of a float in [0, 2) grow with its value and leave the top one free, so `is_correct` rides along as the
     lowest bit of an integer key: one vectorised sort of integers instead of an argsort and two gathers.
     """
-    wide = confidence.dtype == torch.float64
-    bits = confidence.cpu().contiguous().view(torch.int64 if wide else torch.int32)
+    wide = values.dtype == torch.float64
+    bits = values.cpu().contiguous().view(torch.int64 if wide else torch.int32)
     key = torch.from_numpy(np.sort(((bits << 1) | is_correct.cpu()).numpy()))
-    return (key >> 1).view(confidence.dtype), (key & 1).bool()
+    return (key >> 1).view(values.dtype), (key & 1).bool()
 
 
 def sums_of_index(index: Tensor, confidence: Tensor, is_correct: Tensor, *, cells: int) -> BinSums:

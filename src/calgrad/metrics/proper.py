@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calgrad.checks import ArrayLike, InputError, at_least, logits_and_labels, probs_and_labels
+from calgrad.checks import ArrayLike, at_least, logits_and_labels, probs_and_labels
 
 
 def accuracy(
@@ -75,8 +75,6 @@ def nll_rows(probs: ArrayLike | None, labels: ArrayLike | None, *, logits: Array
     if logits is None or probs is not None:
         probs, labels = probs_and_labels(probs, labels, logits)
         return -probs.gather(1, labels[:, None])[:, 0].log()
-    if labels is None:
-        raise InputError("`labels` are missing: pass one class index a row")
     logits, labels = logits_and_labels(logits, labels)
     return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
 

@@ -10,30 +10,35 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from calgrad.checks import ArrayLike, probs_and_labels
-from calgrad.metrics.binning import ordered_pairs, top_label
+from calgrad.checks import ArrayLike, logits_and_labels, probs_and_labels
+from calgrad.metrics.binning import ordered_pairs
+from calgrad.metrics.rows import rows_of_logits, rows_of_probs
 
 
 def aurc(probs: ArrayLike | None = None, labels: ArrayLike | None = None, *, logits: ArrayLike | None = None) -> float:
     """The mean over i = 1 ... n of the error among the i most confident samples; smaller is better.
 
     Equal confidences have no order; the result is the mean over all orders they could have, so that it does not depend
-    on how the samples were shuffled. A random ranking gives the error rate itself.
+    on how the samples were shuffled. A random ranking gives the error rate itself. Pass logits where you can: float32
+    probabilities of a saturated net are equal by the thousand.
 
     Example:
         >>> from calgrad.metrics import aurc
         >>> aurc([[0.9, 0.1], [0.6, 0.4]], [0, 1])  # the mistake is ranked last: (0 + 1/2) / 2
         0.25
     """
-    return aurc_of_ordered(*ordered_pairs(*top_label(*probs_and_labels(probs, labels, logits))))
+    if logits is None or probs is not None:
+        rows = rows_of_probs(*probs_and_labels(probs, labels, logits))
+    else:
+        rows = rows_of_logits(*logits_and_labels(logits, labels))
+    return aurc_of_ordered(*ordered_pairs(rows.doubt, rows.is_correct))
 
 
-def aurc_of_ordered(confidence: Tensor, is_correct: Tensor) -> float:
-    """AURC of vectors in ascending order of confidence (as `ordered_pairs` returns them)."""
-    values = confidence.numpy()[::-1]
-    n = len(values)
-    last = np.append(np.flatnonzero(values[1:] != values[:-1]) + 1, n)  # coverage at the end of each group of equals
-    errors = np.cumsum(~is_correct.numpy()[::-1])[last - 1]
+def aurc_of_ordered(doubt: Tensor, is_correct: Tensor) -> float:
+    """AURC of vectors in ascending order of doubt, the most confident first (as `ordered_pairs` returns them)."""
+    values = doubt.numpy()
+    last = np.append(np.flatnonzero(values[1:] != values[:-1]) + 1, len(values))  # where each group of equals ends
+    errors = np.cumsum(~is_correct.numpy())[last - 1]
     return aurc_of_groups(np.diff(last, prepend=0), np.diff(errors, prepend=0))
 
 
