@@ -19,8 +19,8 @@ CELLS = [
 LOSSES = ["ce", "brier", "mmce-weighted", "flsd53", "dual", "bsce", "bsce-gra"]
 ROW_TITLES = ["ResNet50", "ResNet110", "WideResNet", "DenseNet"]
 
-# How many numbers a table prints and their sum in hundredths, added up from the paper by another program than the one that
-# made the files; a slip in any cell changes the sum.
+# How many numbers a table prints and their sum in hundredths, added up from the paper by another program than the one
+# that made the files; a slip in any cell changes the sum.
 SUMS = {"ece": (126, 48680), "ada_ece": (126, 50627), "classwise_ece": (126, 4513), "accuracy": (63, 515765)}
 
 
@@ -69,10 +69,12 @@ def test_the_large_tables_are_complete_and_in_order(table):
 @pytest.mark.parametrize(
     ("table", "label"),
     [
-        ("ece", r"\label{tab: ECE results"), ("ada_ece", r"\label{tab: AdaECE"), ("classwise_ece", r"\label{tab: Classwise"),
+        ("ece", r"\label{tab: ECE results"),
+        ("ada_ece", r"\label{tab: AdaECE"),
+        ("classwise_ece", r"\label{tab: Classwise"),
         ("accuracy", r"\label{tab: accuracy"),
     ],
-)  # fmt: skip
+)
 def test_the_large_tables_say_what_the_paper_says(paper, table, label):
     lines = [line for line in tabular(paper, label) if any(f"& {title}" in line for title in ROW_TITLES)]
     cells = read_published(table)

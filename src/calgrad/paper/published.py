@@ -14,7 +14,7 @@ from calgrad.checks import unknown_name
 TABLES = (
     "accuracy", "ada_ece", "classwise_ece", "consistency", "ece", "exponent", "gradient_or_loss", "imagenet", "vit",
 )  # fmt: skip
-"""The tables that runs can fill; `toy` and `efficiency` hold correlations and minutes and are read by their own items."""
+"""The tables that runs can fill. `toy` holds correlations and `efficiency` minutes; their own items read those."""
 
 LOSS_TITLES = {
     "ce": "CE", "brier": "BL", "mmce-weighted": "MMCE", "flsd53": "FLSD", "dual": "DFL", "bsce": "BSCE", "focal": "FL",
@@ -72,5 +72,5 @@ def read_published(table: str) -> list[PublishedCell]:
 
 def read_csv(table: str) -> list[dict[str, str]]:
     """The rows of a published file as text."""
-    with (files("calgrad.paper") / "published" / f"{table}.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+    text = (files("calgrad.paper") / "published" / f"{table}.csv").read_text()
+    return list(csv.DictReader(text.splitlines()))
