@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -17,6 +18,7 @@ from calgrad.checks import InputError
 from calgrad.metrics import sketch
 from calgrad.metrics.binning import bin_sums, error_of_sums, top_label
 from calgrad.metrics.calibration import adaptive_ece, classwise_ece, ece
+from calgrad.metrics.curve import reliability
 from calgrad.metrics.proper import accuracy, brier, nll
 from calgrad.metrics.streaming import (
     Accuracy,
@@ -130,6 +132,9 @@ def test_a_reliability_diagram_holds_what_the_bins_hold():
     assert found["edges"].tolist() == pytest.approx([i / 10 for i in range(11)])
     torch.testing.assert_close(found["confidence"], sums.confidence / sums.count, equal_nan=True, rtol=1e-12, atol=0)
     torch.testing.assert_close(found["accuracy"], sums.correct / sums.count, equal_nan=True, rtol=1e-12, atol=0)
+    curve, expected = diagram.curve(), reliability(logits=logits, labels=labels, bins=10)
+    for name in ("edges", "count", "confidence", "accuracy", "low", "high"):
+        np.testing.assert_allclose(getattr(curve, name), getattr(expected, name), rtol=1e-12)
     assert error_of_sums(diagram.sums()) == pytest.approx(ece(logits=logits, labels=labels, bins=10), abs=1e-12)
 
 
@@ -203,9 +208,7 @@ def test_wrong_arguments():
         lambda: Accuracy(inputs="logits").update(torch.zeros(3, 4), torch.zeros(2, dtype=torch.long)),
         lambda: Accuracy(inputs="logits").update(torch.zeros(3, 4), torch.zeros(3)),
         lambda: Accuracy(inputs="logits").update(torch.zeros(3, 4), torch.zeros(3, 4)),
-        lambda: ClasswiseCalibrationError(5, inputs="logits").update(
-            torch.zeros(3, 4), torch.zeros(3, dtype=torch.long)
-        ),
+        lambda: ClasswiseCalibrationError(5, inputs="logits").update(torch.zeros(3, 4), indices),
     ):
         with pytest.raises(InputError):
             wrong()

@@ -34,6 +34,7 @@ from calgrad.checks import InputError, one_of, positive_int
 from calgrad.metrics import sketch
 from calgrad.metrics.binning import NORMS, BinSums, bin_index, equal_width_edges, error_of_sums, right_index
 from calgrad.metrics.calibration import error_of_class_sums
+from calgrad.metrics.curve import ReliabilityCurve, curve_of_sums
 from calgrad.metrics.proper import brier_rows
 from calgrad.metrics.streaming_base import Streaming
 
@@ -180,6 +181,13 @@ class ReliabilityDiagram(_EqualWidth):
 
     def __init__(self, *, inputs: str, bins: int = 15, ignore_index: int | None = None, **options: Any) -> None:
         super().__init__(inputs=inputs, bins=bins, binning="right", ignore_index=ignore_index, **options)
+
+    def curve(self, *, level: float = 0.95) -> ReliabilityCurve:
+        """The same with an interval on every bin, as `calgrad.metrics.reliability` returns and pictures take it.
+
+        Of the samples that this process has seen.
+        """
+        return curve_of_sums(self.sums(), equal_width_edges(self.bins).numpy(), level=level)
 
     def _value(self) -> dict[str, Tensor]:
         return {
