@@ -349,6 +349,7 @@ def _worker(rank: int, port: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

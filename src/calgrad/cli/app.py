@@ -69,6 +69,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning  # type: ignore[assignment]
+            warnings.filterwarnings("always", category=UserWarning, module="calgrad")
             app = build(None if completing else next(iter(words), ""))
             code = app(arguments, prog_name="calgrad", standalone_mode=False)
         sys.stdout.flush()

@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate_command(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help=FILES_HELP)],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help=FILES_HELP)],
     bins: Annotated[int, typer.Option(help="Bins of the calibration errors.", min=1)] = 15,
     bootstrap: Annotated[int, typer.Option(help="Draws for the interval of the ECE; 0: none.", min=0)] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
