@@ -72,7 +72,7 @@ def main() -> None:
             "loop over classes": lambda probs=probs, labels=labels: classwise_loop(probs, labels),
         }
         try:
-            from pycalib.metrics import classwise_ECE as pycalib_classwise  # noqa: N811
+            from pycalib.metrics import classwise_ECE as pycalib_classwise
         except ImportError:
             print("pycalib is not installed: pip install -c constraints.txt 'calgrad[bench]'")
         else:

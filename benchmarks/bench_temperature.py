@@ -111,7 +111,11 @@ def main() -> None:
         for name, value in seconds.items():
             report.add(case, name, value)
         mine = seconds["calgrad temperature"]
-        for name, factor in [("scikit-learn temperature", 3), ("netcal temperature (float64)", 5), ("probmetrics ts-mix", 5)]:
+        for name, factor in [
+            ("scikit-learn temperature", 3),
+            ("netcal temperature (float64)", 5),
+            ("probmetrics ts-mix", 5),
+        ]:
             if name in seconds:
                 report.promise(f"{factor}x faster than {name} at {case}", seconds[name] >= factor * mine)
 
@@ -132,7 +136,9 @@ def main() -> None:
         for name, value in seconds.items():
             report.add(case, name, value)
         ratio = seconds["published loop"] / seconds["calgrad temperature-ece"]
-        report.promise(f"the ECE grid 10x faster than the published loop at {rows}x{classes} ({ratio:.1f}x)", ratio >= 10)
+        report.promise(
+            f"the ECE grid 10x faster than the published loop at {rows}x{classes} ({ratio:.1f}x)", ratio >= 10
+        )
     report.finish(options.record)
 
 

@@ -21,7 +21,19 @@ from pathlib import Path
 import torch
 
 RESULTS = Path(__file__).with_name("results.csv")
-COLUMNS = ["date", "benchmark", "case", "contender", "value", "unit", "machine", "threads", "python", "torch", "calgrad"]
+COLUMNS = [
+    "date",
+    "benchmark",
+    "case",
+    "contender",
+    "value",
+    "unit",
+    "machine",
+    "threads",
+    "python",
+    "torch",
+    "calgrad",
+]
 
 
 def machine() -> str:
@@ -31,7 +43,9 @@ def machine() -> str:
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        names = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+        names = [
+            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
+        ]
         model = names[0] if names else model
     return f"{model}, {os.cpu_count()} cores"
 
@@ -116,7 +130,9 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def logits_and_labels(rows: int, classes: int, *, temperature: float = 2.0, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def logits_and_labels(
+    rows: int, classes: int, *, temperature: float = 2.0, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Over-confident logits: labels are drawn from softmax(logits / temperature)."""
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(rows, classes, generator=generator) * 4

@@ -72,6 +72,8 @@ def test_importing_the_mathematics_loads_nothing_heavy():
 
 
 def test_import_takes_under_a_second_beyond_torch():
-    code = "import torch, time; t = time.perf_counter(); import calgrad; calgrad.make_loss; print(time.perf_counter() - t)"
+    code = (
+        "import torch, time; t = time.perf_counter(); import calgrad; calgrad.make_loss; print(time.perf_counter() - t)"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(out.stdout) < 1.0

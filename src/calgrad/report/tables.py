@@ -80,7 +80,9 @@ class Table:
         from rich.markup import escape
         from rich.table import Table as RichTable
 
-        table = RichTable(title=escape(self.title), caption=escape(self.caption), caption_justify="left", pad_edge=False)
+        table = RichTable(
+            title=escape(self.title), caption=escape(self.caption), caption_justify="left", pad_edge=False
+        )
         for i, column in enumerate(self.columns):
             table.add_column(escape(column), justify="right" if i else "left", no_wrap=True)
         for title, rows in self.sections:
