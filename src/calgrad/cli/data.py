@@ -71,7 +71,7 @@ def fetch_data(
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    from calgrad.data.fetch import fetch
+    from calgrad.data.download import fetch
 
     columns = (
         TextColumn("{task.description}"),
@@ -96,7 +96,7 @@ def verify_data(
     as_json: _Json = False,
 ) -> None:
     """Check counts, shapes, classes and the archive's checksum; exit code 1 if something is wrong."""
-    from calgrad.data.verify import verify
+    from calgrad.data.verification import verify
 
     result = verify(name, root, decode=decode)
     if as_json:

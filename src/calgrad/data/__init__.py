@@ -9,7 +9,7 @@ Example:
 """
 
 from calgrad.data.augment import Augment, mixup, normalise, random_crop_flip
-from calgrad.data.augmix import augmix
+from calgrad.data.download import fetch
 from calgrad.data.gaussians import gaussian_means, gaussian_posterior
 from calgrad.data.human import attach_human_labels
 from calgrad.data.load import load_data
@@ -19,6 +19,7 @@ from calgrad.data.plan import EpochPlan, plan_epoch
 from calgrad.data.root import data_root
 from calgrad.data.spec import SPECS, DataSpec, find_spec
 from calgrad.data.split import SplitIndices, paper_split, seeded_split
+from calgrad.data.verification import verify
 
 __all__ = [
     "SPECS",
@@ -32,9 +33,9 @@ __all__ = [
     "Splits",
     "TensorPart",
     "attach_human_labels",
-    "augmix",
     "batches",
     "data_root",
+    "fetch",
     "find_spec",
     "gaussian_means",
     "gaussian_posterior",
@@ -46,4 +47,5 @@ __all__ = [
     "plan_epoch",
     "random_crop_flip",
     "seeded_split",
+    "verify",
 ]

@@ -90,22 +90,25 @@ def seeded_split(labels: ArrayLike, val_size: int, *, seed: int = 0, stratified:
     Example:
         >>> from calgrad.data import seeded_split
         >>> seeded_split([0, 0, 0, 0, 1, 1, 1, 1], 4, seed=1).val
-        array([0, 3, 5, 6])
+        array([0, 1, 4, 5])
     """
     labels = np.asarray(labels)
     _check_val_size(val_size, len(labels))
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(labels))
+    val = order[:val_size]
     if stratified:
-        # Sorting shuffled samples by their relative place within their class interleaves the classes in proportion, so
-        # any prefix holds each class's share (to within one): no rounding of shares is needed.
-        by_class = order[np.argsort(labels[order], kind="stable")]
         counts = np.bincount(labels)
-        start = np.repeat(np.cumsum(counts) - counts, counts)
-        place = (np.arange(len(labels)) - start + rng.random(len(counts)).repeat(counts)) / counts.repeat(counts)
-        order = by_class[np.argsort(place, kind="stable")]
+        share = counts * val_size / len(labels)
+        take = np.floor(share).astype(int)
+        # The samples that rounding down left over go to the largest remainders; equal ones are decided at random.
+        by_remainder = np.lexsort((rng.random(len(counts)), -(share - take).round(9)))
+        take[by_remainder[: val_size - take.sum()]] += 1
+        by_class = order[np.argsort(labels[order], kind="stable")]
+        place = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)  # within its class
+        val = by_class[place < np.repeat(take, counts)]
     name = f"seeded-{seed}" + ("-stratified" if stratified else "")
-    return SplitIndices(np.sort(order[val_size:]), np.sort(order[:val_size]), name=name)
+    return SplitIndices(np.setdiff1d(order, val), np.sort(val), name=name)
 
 
 def _check_val_size(val_size: int, samples: int) -> None:

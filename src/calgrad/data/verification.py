@@ -9,7 +9,7 @@ import torch
 
 from calgrad.checks import FileError
 from calgrad.data.cifar import load_cifar_parts, read_cifar_classes
-from calgrad.data.fetch import file_md5
+from calgrad.data.download import file_md5
 from calgrad.data.files import decode_batches
 from calgrad.data.load import load_parts
 from calgrad.data.parts import FolderPart, Part, TensorPart
