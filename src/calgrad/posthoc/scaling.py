@@ -19,11 +19,14 @@ from calgrad.posthoc.base import Calibrator, Fitted, Parameters
 from calgrad.posthoc.optimise import Affine, choose_strength, fit_affine
 from calgrad.posthoc.temperature import solve_temperature
 
-STRENGTHS = tuple(10.0**power for power in range(2, -6, -1))
+STRENGTHS = (10.0, 1.0, 0.1, 0.01, 0.001)
 """What cross-validation chooses from, strongest first."""
 
-CROSS_VALIDATED = 10**8
+CROSS_VALIDATED = 2 * 10**7
 """Largest N K**2 (multiplications a pass) for which the strength is cross-validated."""
+
+FEWEST = 30
+"""Fewest samples for which cross-validation means anything."""
 
 
 class VectorScaling(Calibrator):
@@ -59,12 +62,14 @@ class VectorScaling(Calibrator):
 class MatrixScaling(Calibrator):
     """softmax(W logits + b), with off-diagonal and intercept regularisation (ODIR).
 
-    The penalty is strength * (mean of squared off-diagonal weights + mean of squared biases), of W in units of 1 / T;
-    the diagonal is free. Kull et al. 2019 proposed it for Dirichlet calibration and used it for matrix scaling too.
+    Kull et al. 2019 hold back the off-diagonal of W and b, and leave its diagonal to the data. So here: each
+    off-diagonal entry of T W is held at 0 by strength * K (K - 1) / N, each bias by strength * K / N, the units of
+    "sms", in which 1 is a fair strength whatever N and K; each diagonal entry of T W by the weak prior of vector
+    scaling.
 
     Args:
-        strength: of the penalty; "auto" chooses it among 100, 10, ..., 1e-5 by 3-fold cross-validation, or, where one
-            pass would cost more than 1e8 multiplications, takes (K (K - 1))**2 / N, the pull that "sms" has.
+        strength: of the penalty; "auto" chooses among 10, 1, ..., 0.001 by 3-fold cross-validation, or takes 1 where
+            that would be slow (N K**2 above 2e7) or mean nothing (N below 30).
     """
 
     method = "matrix"
@@ -82,19 +87,19 @@ class MatrixScaling(Calibrator):
     def _fit(self, logits: Tensor, labels: Tensor) -> Fitted:
         temperature, features = tempered(self._features(logits), labels)
         n, classes = features.shape
-        off_diagonal = 1 - torch.eye(classes, dtype=features.dtype, device=features.device)
+        eye = torch.eye(classes, dtype=features.dtype, device=features.device)
 
         def fit(x: Tensor, truth: Tensor, strength: float, **how: Any) -> Affine:
-            weights = off_diagonal * (strength / (classes * (classes - 1)))
-            return fit_affine(x, truth, weight_penalty=weights, bias_penalty=strength / classes, **how)
+            unit = classes / len(truth)
+            weights = strength * unit * (classes - 1) * (1 - eye) + 0.5 / len(truth) * eye
+            return fit_affine(x, truth, weight_penalty=weights, bias_penalty=strength * unit, **how)
 
-        strength = self.options["strength"]
+        strength, note = self.options["strength"], ""
         if strength == "auto":
-            if n * classes**2 <= CROSS_VALIDATED and n >= 2 * classes:
-                strength = choose_strength(features, labels, fit, STRENGTHS)
-            else:
-                strength = (classes * (classes - 1)) ** 2 / n
-        return fitted_affine(fit(features, labels, float(strength)), temperature, f"strength {strength:.3g}")
+            affordable = n * classes**2 <= CROSS_VALIDATED and n >= FEWEST
+            strength = choose_strength(features, labels, fit, STRENGTHS) if affordable else 1.0
+            note = f"regularisation strength {strength:g}"
+        return fitted_affine(fit(features, labels, float(strength)), temperature, note)
 
     def _calibrate(self, logits: Tensor, parameters: Parameters) -> Tensor:
         return torch.addmm(parameters["bias"], self._features(logits), parameters["weight"].T)

@@ -29,7 +29,7 @@ def to_dict(calibrator: Calibrator) -> dict[str, Any]:
     report = calibrator.report
     if isinstance(calibrator.options.get("loss"), torch.nn.Module):
         raise InputError(
-            f"a {calibrator.method!r} calibrator made from a loss object cannot be saved, for a file can't hold the object; "
+            f"a {calibrator.method!r} calibrator made from a loss object cannot be saved; "
             'make it by name: loss="bsce-gra", loss_options={"gamma": 4}'
         )
     return {
