@@ -8,6 +8,8 @@ least 10x faster than a loop over classes and 3x faster than the best peer insta
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import torch
 from common import Report, arguments, interleaved, logits_and_labels
@@ -24,7 +26,7 @@ def classwise_loop(probs: torch.Tensor, labels: torch.Tensor, bins: int = 15) ->
     total = 0.0
     for k in range(probs.shape[1]):
         confidence, hit = probs[:, k], labels == k
-        for low, high in zip(edges[:-1], edges[1:], strict=True):
+        for low, high in itertools.pairwise(edges):
             inside = (confidence > low) & (confidence <= high)
             share = inside.double().mean()
             if share > 0:

@@ -13,6 +13,7 @@ import typer
 if TYPE_CHECKING:
     from calgrad.report.tables import Table
 
+WIDTH = 120
 LOSSES_HELP = "losses to compare, separated by spaces or commas; options after a colon: bsce-gra:gamma=3,beta=2"
 
 
@@ -100,8 +101,8 @@ def _show(table: Table, remarks: list[str]) -> None:
 
     # A table that is cut off at 80 columns tells nothing, so a pipe or a narrow window gets the width it needs.
     console = Console()
-    if console.width < 118:
-        console = Console(width=118)
+    if console.width < WIDTH:
+        console = Console(width=WIDTH)
     console.print(table.to_rich())
     for remark in remarks:
         console.print(remark, markup=False, highlight=False, soft_wrap=True)

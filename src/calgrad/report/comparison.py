@@ -7,6 +7,7 @@ that couples samples has no link) is absent, not invented, and `Comparison.notes
 
 from __future__ import annotations
 
+import math
 import statistics
 import warnings
 from collections.abc import Callable, Sequence
@@ -39,12 +40,19 @@ class Candidate:
 
 @dataclass(frozen=True)
 class View:
-    """One model in one view: its calibrated log-probabilities on the test set and every metric."""
+    """One model in one view: what it says about the test set."""
 
     loss: str
     seed: int
     view: str
     temperature: float | None
+    log_probs: Tensor
+
+
+@dataclass(frozen=True)
+class Measured(View):
+    """The same with every metric, on the test set and on resampled ones."""
+
     metrics: dict[str, float]
     resampled: Resampled
 
@@ -120,42 +128,24 @@ def compare(
     _same_test_set(candidates)
     losses = list(dict.fromkeys(c.loss for c in candidates))
     baseline = baseline if baseline in losses else losses[0]
-    everyone = list(candidates)
-    if ensemble:
-        for loss in losses:
-            members = [c for c in candidates if c.loss == loss]
-            if len(members) > 1:
-                everyone.append(averaged(members))
-    weights = resampling_weights(candidates[0].test.n, seed=seed)
     notes: dict[str, None] = {}  # an ordered set
-    views = [view for c in everyone for view in judge(c, weights, say=notes.setdefault)]
+    seen = [view for c in candidates for view in views_of(c, say=notes.setdefault)]
+    if ensemble:
+        seen += ensembles(seen)
+    labels = candidates[0].test.labels
+    weights = resampling_weights(len(labels), seed=seed)
+    views = [measure(view, labels, weights) for view in seen]
     samples = candidates[0].test.n
     rows = []
     for name in VIEWS:
-        in_view = [v for v in views if v.view == name]
-        rows += _rows_of_view(name, in_view, list(dict.fromkeys(c.loss for c in everyone)), baseline, samples)
+        rows += _rows_of_view(name, [v for v in views if v.view == name], baseline, samples)
     runs = [
         {"loss": v.loss, "seed": v.seed, "view": v.view, "temperature": v.temperature} | v.metrics for v in views
     ]  # fmt: skip
     return Comparison(baseline, samples, rows, runs, list(notes))
 
 
-def averaged(members: Sequence[Candidate]) -> Candidate:
-    """The ensemble of a loss's seeds: the mean of their probabilities, as a candidate of its own."""
-
-    def mean(parts: list[Predictions]) -> Predictions:
-        log_probs = torch.stack([p.log_probs.double() for p in parts]).logsumexp(0) - torch.log(
-            torch.tensor(len(parts))
-        )
-        return Predictions(logits=log_probs, labels=parts[0].labels, ids=parts[0].ids, split=parts[0].split)
-
-    first = members[0]
-    return Candidate(
-        f"{first.loss} ensemble", 0, first.module, mean([m.val for m in members]), mean([m.test for m in members])
-    )
-
-
-def judge(candidate: Candidate, weights: Tensor, *, say: Callable[[str], Any]) -> list[View]:
+def views_of(candidate: Candidate, *, say: Callable[[str], Any]) -> list[View]:
     """A candidate in each view it has; `say` hears why it lacks one."""
     views = []
     for view, method in VIEWS.items():
@@ -171,26 +161,43 @@ def judge(candidate: Candidate, weights: Tensor, *, say: Callable[[str], Any]) -
                 raise
             say(f"{candidate.loss} has no view {view!r}: {error}")
             continue
-        evaluation = evaluate(logits=log_probs, labels=candidate.test.labels, bootstrap=0)
-        metrics = {
-            "accuracy": evaluation.accuracy,
-            "ece": evaluation.ece,
-            "floor": evaluation.floor.mean,
-            "p_calibrated": evaluation.p_value,
-            "adaptive_ece": evaluation.adaptive_ece,
-            "classwise_ece": evaluation.classwise_ece,
-            "nll": evaluation.nll,
-            "brier": evaluation.brier,
-        }
-        resampled = resample(log_probs, candidate.test.labels, weights)
-        temperature = getattr(calibrator, "temperature", None)
-        views.append(View(candidate.loss, candidate.seed, view, temperature, metrics, resampled))
+        views.append(View(candidate.loss, candidate.seed, view, getattr(calibrator, "temperature", None), log_probs))
     return views
 
 
-def _rows_of_view(name: str, views: list[View], losses: list[str], baseline: str, samples: int) -> list[Row]:
-    by_loss = {loss: [v for v in views if v.loss == loss] for loss in losses}
-    by_loss = {loss: runs for loss, runs in by_loss.items() if runs}
+def ensembles(views: Sequence[View]) -> list[View]:
+    """The mean of the seeds' probabilities of each loss in each view: members are repaired first, then averaged."""
+    members: dict[tuple[str, str], list[Tensor]] = {}
+    for view in views:
+        members.setdefault((view.loss, view.view), []).append(view.log_probs.double())
+    return [
+        View(f"{loss} ensemble", 0, name, None, torch.stack(parts).logsumexp(0) - math.log(len(parts)))
+        for (loss, name), parts in members.items()
+        if len(parts) > 1
+    ]
+
+
+def measure(view: View, labels: Tensor, weights: Tensor) -> Measured:
+    """Every metric of a model in a view."""
+    found = evaluate(logits=view.log_probs, labels=labels, bootstrap=0)
+    metrics = {
+        "accuracy": found.accuracy,
+        "ece": found.ece,
+        "ece_debiased": found.ece_debiased,
+        "floor": found.floor.mean,
+        "p_calibrated": found.p_value,
+        "adaptive_ece": found.adaptive_ece,
+        "classwise_ece": found.classwise_ece,
+        "nll": found.nll,
+        "brier": found.brier,
+    }
+    return Measured(**vars(view), metrics=metrics, resampled=resample(view.log_probs, labels, weights))
+
+
+def _rows_of_view(name: str, views: list[Measured], baseline: str, samples: int) -> list[Row]:
+    by_loss: dict[str, list[Measured]] = {}
+    for view in views:
+        by_loss.setdefault(view.loss, []).append(view)
     reference = by_loss.get(baseline)
     tests: dict[tuple[str, str], Estimate] = {}
     if reference is not None:
@@ -217,11 +224,11 @@ def _rows_of_view(name: str, views: list[View], losses: list[str], baseline: str
     return rows
 
 
-def _paired(runs: list[View], reference: list[View]) -> bool:
+def _paired(runs: list[Measured], reference: list[Measured]) -> bool:
     return [v.seed for v in runs] == [v.seed for v in reference]
 
 
-def _draws(views: list[View]) -> list[Resampled]:
+def _draws(views: list[Measured]) -> list[Resampled]:
     return [v.resampled for v in views]
 
 

@@ -1,7 +1,7 @@
 """The picture of a comparison: a dot and an interval for each loss and view, not bars.
 
-Bars invite the eye to rank what noise has shuffled. An interval shows whether two losses differ at all, and the grey band
-shows how large an ECE a perfectly calibrated model would show on the same test set.
+Bars invite the eye to rank what noise has shuffled. An interval shows whether two losses differ at all, and the grey bar
+behind it how large an ECE a perfectly calibrated model with the same confidences would show on this test set.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANELS = [("ece", "ECE (%)", 100.0), ("nll", "NLL", 1.0), ("brier", "Brier score", 1.0)]
+STEP = 0.19
+"""Between two views of a loss, where two losses are 1 apart."""
 
 
 def draw_comparison(comparison: Comparison, *, title: str = "") -> Figure:
@@ -38,18 +40,18 @@ def draw_comparison(comparison: Comparison, *, title: str = "") -> Figure:
 
 def _draw_panel(axis: Axes, comparison: Comparison, losses: list[str], metric: str, scale: float) -> None:
     views = [view for view in VIEWS if any(row.view == view for row in comparison.rows)]
-    if metric == "ece":
-        floors = [row.means["floor"] for row in comparison.rows]
-        axis.axvspan(0, scale * max(floors), color=BAND, lw=0, label="noise floor of a calibrated model")
     for i, view in enumerate(views):
         rows = [row for row in comparison.rows if row.view == view]
         values = [scale * row.pooled[metric].value for row in rows]
         below = [scale * (row.pooled[metric].value - row.pooled[metric].low) for row in rows]
         above = [scale * (row.pooled[metric].high - row.pooled[metric].value) for row in rows]
-        offset = 0.17 * (i - (len(views) - 1) / 2)
+        heights = [losses.index(row.loss) + STEP * (i - (len(views) - 1) / 2) for row in rows]
+        if metric == "ece":
+            floors = [scale * row.means["floor"] for row in rows]
+            axis.barh(heights, floors, STEP, color=BAND, label="" if i else "noise floor of a calibrated model")
         axis.errorbar(
             values,
-            [losses.index(row.loss) + offset for row in rows],
+            heights,
             xerr=[below, above],
             fmt=MARKERS[i],
             color=COLOURS[i],

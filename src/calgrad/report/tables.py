@@ -77,11 +77,16 @@ class Table:
 
     def to_rich(self) -> RichTable:
         """For a terminal."""
+        from rich.box import SIMPLE_HEAD
         from rich.markup import escape
         from rich.table import Table as RichTable
 
         table = RichTable(
-            title=escape(self.title), caption=escape(self.caption), caption_justify="left", pad_edge=False
+            title=escape(self.title),
+            caption=escape(self.caption),
+            caption_justify="left",
+            box=SIMPLE_HEAD,
+            pad_edge=False,
         )
         for i, column in enumerate(self.columns):
             table.add_column(escape(column), justify="right" if i else "left", no_wrap=True)
