@@ -86,6 +86,7 @@ class Table:
             caption=escape(self.caption),
             caption_justify="left",
             box=SIMPLE_HEAD,
+            padding=(0, 1, 0, 0),
             pad_edge=False,
         )
         for i, column in enumerate(self.columns):
