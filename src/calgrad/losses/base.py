@@ -166,6 +166,11 @@ def at(values: Tensor, labels: Tensor) -> Tensor:
     return values.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
 
 
+def without(values: Tensor, labels: Tensor) -> Tensor:
+    """(N, K): the rows with 0 at their label."""
+    return values.scatter(-1, labels.unsqueeze(-1), 0)
+
+
 def sample_shape(logits: Tensor) -> torch.Size:
     """The shape of a batch of samples: that of the logits without their class dimension."""
     return logits.shape[:0] if logits.ndim == 1 else logits.shape[:1] + logits.shape[2:]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calgrad.losses.base import at
 from calgrad.losses.uncertainty import Uncertainty, above_zero, sum_of_others
 
 
@@ -24,9 +23,8 @@ class ScheduledFocal(Uncertainty):
     def gamma_at(self, p: Tensor) -> Tensor:
         """The exponent at each probability of the labelled class, of the same shape."""
 
-    def __call__(self, probs: Tensor, labels: Tensor) -> Tensor:
+    def for_label(self, p_true: Tensor, others: Tensor, labels: Tensor) -> Tensor:
         """(N,): u for each row's label."""
-        p_true = at(probs, labels)
         return self._u(p_true, 1 - p_true)
 
     def per_label(self, probs: Tensor) -> Tensor:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from calgrad.losses.base import Batch, Loss, at
+from calgrad.losses.base import Batch, Loss
+from calgrad.losses.uncertainty import BrierNorm
+
+SQUARED_DISTANCE = BrierNorm(beta=2) ** 2
 
 
 class Brier(Loss):
@@ -18,13 +21,11 @@ class Brier(Loss):
 
     def for_label(self, batch: Batch) -> Tensor:
         """(N,): ||p - e_y||^2."""
-        probs = batch.logits.softmax(dim=1)
-        return probs.square().sum(dim=1) + 1 - 2 * at(probs, batch.labels)
+        return SQUARED_DISTANCE(batch.logits.softmax(dim=1), batch.labels)
 
     def for_each_label(self, logits: Tensor, evidence: Tensor | None = None) -> Tensor:
         """(N, K): ||p - e_k||^2."""
-        probs = logits.softmax(dim=1)
-        return probs.square().sum(dim=1, keepdim=True) + 1 - 2 * probs
+        return SQUARED_DISTANCE.per_label(logits.softmax(dim=1))
 
 
 class MSE(Brier):

@@ -23,15 +23,19 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from calgrad.checks import InputError, between
-from calgrad.losses.base import at
+from calgrad.losses.base import at, without
 
 
 class Uncertainty(ABC):
     """A weight u(probs, labels) >= 0 that also knows what it would be under the other labels."""
 
-    @abstractmethod
     def __call__(self, probs: Tensor, labels: Tensor) -> Tensor:
         """(N,): u for each row's label."""
+        return self.for_label(at(probs, labels), without(probs, labels), labels)
+
+    @abstractmethod
+    def for_label(self, p_true: Tensor, others: Tensor, labels: Tensor) -> Tensor:
+        """(N,): u from the label's probability (N,) and the others' (N, K), which are 0 at the label."""
 
     @abstractmethod
     def per_label(self, probs: Tensor) -> Tensor:
@@ -62,16 +66,16 @@ class Score(Uncertainty):
         return 1
 
     @abstractmethod
-    def base(self, probs: Tensor, labels: Tensor) -> Tensor:
-        """(N,): score ** degree for each row's label."""
+    def base(self, p_true: Tensor, others: Tensor) -> Tensor:
+        """(N,): score ** degree from the label's probability and the others', 0 at the label."""
 
     @abstractmethod
     def base_per_label(self, probs: Tensor) -> Tensor:
         """(N, K): score ** degree if the label were k."""
 
-    def __call__(self, probs: Tensor, labels: Tensor) -> Tensor:
+    def for_label(self, p_true: Tensor, others: Tensor, labels: Tensor) -> Tensor:
         """(N,): u for each row's label."""
-        return self._raised(self.base(probs, labels))
+        return self._raised(self.base(p_true, others))
 
     def per_label(self, probs: Tensor) -> Tensor:
         """(N, K): u if the label were k."""
@@ -98,9 +102,9 @@ class Score(Uncertainty):
 class TrueClass(Score):
     """1 - p_y: what is missing at the labelled class. The focal weight."""
 
-    def base(self, probs: Tensor, labels: Tensor) -> Tensor:
+    def base(self, p_true: Tensor, others: Tensor) -> Tensor:
         """(N,): 1 - p_y."""
-        return 1 - at(probs, labels)  # [Lin25] Eq. (7); the label's probability, as in all code of the field
+        return 1 - p_true  # [Lin25] Eq. (7); the label's probability, as in all code of the field
 
     def base_per_label(self, probs: Tensor) -> Tensor:
         """(N, K): 1 - p_k."""
@@ -115,9 +119,9 @@ class TrueClass(Score):
 class Ease(Score):
     """1 + p_y: the inverse focal score, which gives more weight to what is already right [Wang21]."""
 
-    def base(self, probs: Tensor, labels: Tensor) -> Tensor:
+    def base(self, p_true: Tensor, others: Tensor) -> Tensor:
         """(N,): 1 + p_y."""
-        return 1 + at(probs, labels)
+        return 1 + p_true
 
     def base_per_label(self, probs: Tensor) -> Tensor:
         """(N, K): 1 + p_k."""
@@ -132,10 +136,9 @@ class Ease(Score):
 class Dual(Score):
     """1 - p_y + p_rival, the rival being the most probable class strictly below the label's; 0 where there is none."""
 
-    def base(self, probs: Tensor, labels: Tensor) -> Tensor:
+    def base(self, p_true: Tensor, others: Tensor) -> Tensor:
         """(N,): 1 - p_y + p_rival."""
-        p_true = at(probs, labels)
-        p_rival = torch.where(probs < p_true.unsqueeze(-1), probs, 0).amax(dim=-1)
+        p_rival = torch.where(others < p_true.unsqueeze(-1), others, 0).amax(dim=-1)
         return 1 - p_true + p_rival  # [Lin25] Eq. (8)
 
     def base_per_label(self, probs: Tensor) -> Tensor:
@@ -167,16 +170,10 @@ class BrierNorm(Score):
         """The base is the sum of powers, the norm to the power beta."""
         return self.beta
 
-    def base(self, probs: Tensor, labels: Tensor) -> Tensor:
+    def base(self, p_true: Tensor, others: Tensor) -> Tensor:
         """(N,): sum_i |p_i - [i = y]| ** beta."""
         # DEVIATES: Eq. (11) sums |p_i - y_i| ** gamma; its authors run the norm -> docs/deviations.md#brier-norm
-        p_true = at(probs, labels)
-        missing = (1 - p_true) ** self.beta
-        everything = torch.linalg.vector_norm(probs, self.beta, dim=-1) ** self.beta
-        # No (N, K) copy to leave the label out: subtract it. The rounding error that this brings where p_y is near 1 is
-        # held by what is known, 0 <= sum_{i != y} p_i ** beta <= (1 - p_y) ** beta, so that the base is 0 at p_y = 1.
-        others = torch.minimum((everything - p_true**self.beta).clamp_min(0), missing)
-        return missing + others
+        return (1 - p_true) ** self.beta + torch.linalg.vector_norm(others, self.beta, dim=-1) ** self.beta
 
     def base_per_label(self, probs: Tensor) -> Tensor:
         """(N, K): sum_i |p_i - [i = k]| ** beta."""
@@ -184,30 +181,30 @@ class BrierNorm(Score):
 
 
 @dataclass(frozen=True, repr=False)
-class Custom(Score):
+class Custom(Uncertainty):
     """Any function u(probs (N, K), labels (N,)) -> (N,), differentiable or not, that returns numbers >= 0."""
 
     function: Callable[[Tensor, Tensor], Tensor]
 
-    def base(self, probs: Tensor, labels: Tensor) -> Tensor:
+    def __call__(self, probs: Tensor, labels: Tensor) -> Tensor:
         """(N,): what the function returns."""
         values = self.function(probs, labels)
         if not isinstance(values, Tensor) or values.shape != labels.shape:
             got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-            raise InputError(f"`{self._name}` must return one weight a sample, shape {tuple(labels.shape)}, got {got}")
+            raise InputError(f"`{self}` must return one weight a sample, shape {tuple(labels.shape)}, got {got}")
         return values
 
-    def base_per_label(self, probs: Tensor) -> Tensor:
+    def for_label(self, p_true: Tensor, others: Tensor, labels: Tensor) -> Tensor:
+        """(N,): what the function returns, given the probabilities put together again."""
+        return self(others.scatter(-1, labels.unsqueeze(-1), p_true.unsqueeze(-1)), labels)
+
+    def per_label(self, probs: Tensor) -> Tensor:
         """(N, K): what the function returns when every label is k, one call a class."""
         labels = torch.zeros_like(probs[..., 0], dtype=torch.int64)
-        return torch.stack([self.base(probs, labels + k) for k in range(probs.shape[-1])], dim=-1)
-
-    @property
-    def _name(self) -> str:
-        return getattr(self.function, "__name__", repr(self.function))
+        return torch.stack([self(probs, labels + k) for k in range(probs.shape[-1])], dim=-1)
 
     def __repr__(self) -> str:
-        return f"Custom({self._name})" + (f" ** {self.gamma!r}" if self.gamma != 1 else "")
+        return getattr(self.function, "__name__", repr(self.function))
 
 
 def above_zero(values: Tensor) -> Tensor:

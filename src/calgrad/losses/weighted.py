@@ -74,9 +74,12 @@ class WeightedCE(Loss):
     def for_label(self, batch: Batch) -> Tensor:
         """(N,): u(p, y) x -log p_y."""
         if self.on == "gradient":
-            nll, probs = nll_and_probs(batch.logits, batch.labels)
+            nll, p_true, others = nll_and_probs(batch.logits, batch.labels)
             # [Lin25] Eq. (10). DEVIATES: the published dual -GRA detaches p_rival alone -> docs/deviations.md#dual-gra
-            u = self.uncertainty(probs if batch.evidence is None else batch.evidence, batch.labels)
+            if batch.evidence is None:
+                u = self.uncertainty.for_label(p_true, others, batch.labels)
+            else:
+                u = self.uncertainty(batch.evidence, batch.labels)
             return u.detach() * nll
         log_probs = batch.logits.log_softmax(dim=1)
         return self.uncertainty(log_probs.exp(), batch.labels) * -at(log_probs, batch.labels)  # [Lin25] Eq. (6)
