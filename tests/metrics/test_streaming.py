@@ -311,8 +311,19 @@ def test_the_sketch_stays_within_its_bound(n, bins, resolution, dtype, power, se
     assert abs(float(metric.compute()) - exact) <= metric.error_bound() + 1e-12
 
 
+def test_the_bound_is_zero_for_an_over_confident_net():
+    logits, _ = sample(20_000)
+    labels = torch.arange(20_000) % K  # right by chance only
+    metric = AdaptiveCalibrationError(inputs="logits")
+    metric.update(logits, labels)
+    assert metric.error_bound() == 0
+    assert float(metric.compute()) == pytest.approx(adaptive_ece(logits=logits, labels=labels), abs=1e-12)
+
+
 def test_the_bound_is_small_and_shrinks_with_resolution():
-    logits, labels = sample(100_000, scale=2.0, dtype=torch.float32)
+    generator = torch.Generator().manual_seed(1)  # calibrated: gaps of either sign, the hard case
+    logits = 2 * torch.randn(100_000, K, generator=generator)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
     bounds = []
     for resolution in (4, 7, 10, 13):
         metric = AdaptiveCalibrationError(inputs="logits", resolution=resolution)

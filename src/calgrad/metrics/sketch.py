@@ -7,7 +7,8 @@ values nearest to 1 (u < 2**(resolution - 24)) has a cell of its own and nothing
 
 An edge cuts through one cell; the sketch gives the whole cell to the bin below. At most the samples of that cell that
 lie above the edge's rank are in the wrong bin, so the error is bounded by what they can contribute: a correct sample at
-most u, a wrong one at most its confidence. `equal_mass_sums` returns that bound, which holds for every input.
+most u, a wrong one at most its confidence, and nothing where both bins are surely over-confident (or surely under-).
+`equal_mass_sums` returns that bound, which holds for every input.
 """
 
 from __future__ import annotations
@@ -60,34 +61,54 @@ def equal_mass_sums(
     """
     count, confidence, correct = count.cpu(), confidence.cpu().double(), correct.cpu()
     filled = count.nonzero().squeeze(1)
-    nearest, farthest = (bound[filled] for bound in distances(_resolution_of(count)))
+    nearest, farthest = (distance[filled] for distance in distances(_resolution_of(count)))
     count, confidence, correct = count[filled], confidence[filled], correct[filled]
     upto, total = count.cumsum(0), int(count.sum())
     rank = (torch.arange(1, bins, dtype=torch.float64) * (total / bins)).clamp(max=total - 1)
     below = rank.floor().long()
-    cut = torch.searchsorted(upto, below, right=True)
-
-    edges = torch.cat([torch.tensor([-1]), cut, torch.tensor([len(filled) - 1])])
-    sums = [torch.cat([torch.zeros(1, dtype=torch.float64), part.double().cumsum(0)])[edges + 1].diff() for part in
-            (count, confidence, correct)]  # fmt: skip
+    cut = torch.searchsorted(upto, below, right=True)  # the cell that each inner edge cuts; it goes to the bin below
+    ends = torch.cat([torch.tensor([-1]), cut, torch.tensor([len(filled) - 1])])
+    ahead = torch.zeros(1, dtype=torch.float64)
+    columns = [torch.cat([ahead, part.double().cumsum(0)]) for part in (count, confidence, correct)]
+    in_bins = [column[ends + 1].diff() for column in columns]
+    sums = BinSums(in_bins[0], in_bins[1], in_bins[2], total)
 
     def reach(cell: Tensor, most: Tensor) -> Tensor:
-        """How far moving up to `most` samples of each cell into other bins can move the sum of the bins' gaps."""
+        """How far moving up to `most` samples of each cell to other bins can move the sum of the bins' gaps."""
         right = torch.minimum(correct[cell], most) * farthest[cell]
         wrong = torch.minimum(count[cell] - correct[cell], most) * (1 - nearest[cell])
         return torch.maximum(right, wrong) + right + wrong
 
     # Several edges may cut one cell: its samples are moved once, as many as the first of these edges leaves above it.
-    distinct, which = cut.unique(return_inverse=True)
-    left = torch.zeros_like(distinct).scatter_reduce(0, which, upto[cut] - below - 1, "amax")
-    left[(farthest - nearest)[distinct] <= SPACING[dtype]] = 0  # such a cell holds one value; no edge divides equals
-    bound = reach(distinct, left).sum()
+    cells_cut, edges = cut.unique(return_counts=True)
+    last = edges.cumsum(0) - 1
+    left = upto[cells_cut] - below[last - edges + 1] - 1
+    left[(farthest - nearest)[cells_cut] <= SPACING[dtype]] = 0  # such a cell holds one value; no edge divides equals
     # An edge between two cells is rounded to the dtype of the confidences and may so meet the lowest of the upper cell.
     above = (cut + 1).clamp(max=len(filled) - 1)
     from_above = (1 - (rank - below)) * (nearest[cut] - farthest[above])
     rounds_up = (upto[cut] == below + 1) & (rank > below) & (from_above <= SPACING[torch.float32])
-    bound = bound + reach(above, count[above])[rounds_up].sum()
-    return BinSums(sums[0], sums[1], sums[2], total), float(bound / max(total, 1))
+    moves = [*zip((last - edges + 1).tolist(), (last + 1).tolist(), reach(cells_cut, left).tolist())]
+    moves += [(e, e + 1, far) for e, far in enumerate((reach(above, count[above]) * rounds_up).tolist())]
+    return sums, _bound(sums, moves)
+
+
+def _bound(sums: BinSums, moves: list[tuple[int, int, float]]) -> float:
+    """How far moves between bins, each (first bin, last bin, reach), can move the l1 error.
+
+    A move between bins that are all over-confident, or all under-confident, and stay so whatever else moves, changes
+    nothing: what one gap loses, the other gains.
+    """
+    gap = (sums.confidence - sums.correct).tolist()
+    slack = [abs(value) for value in gap]
+    for first, last, far in moves:
+        for i in range(first, last + 1):
+            slack[i] -= far
+    bound = 0.0
+    for first, last, far in moves:
+        signs = {(gap[i] > 0) if slack[i] > 0 else None for i in range(first, last + 1)}
+        bound += 0.0 if len(signs) == 1 and None not in signs else far
+    return bound / max(sums.total, 1)
 
 
 def _resolution_of(count: Tensor) -> int:
