@@ -285,6 +285,25 @@ def test_state_dict_round_trip():
     assert float(second.compute()) == pytest.approx(ece(logits=logits, labels=labels), abs=1e-12)
 
 
+@pytest.mark.gpu
+def test_a_gpu_is_never_waited_for_and_counts_the_same():
+    logits, labels = sample(5000)
+    metrics = {**modules(ignore_index=-100), "adaptive": AdaptiveCalibrationError(inputs="logits", ignore_index=-100)}
+    for name, metric in metrics.items():
+        metric.to("cuda")
+        parts = [(a.cuda(), b.cuda()) for a, b in zip(logits.split(999), labels.split(999))]
+        metric.update(*parts[0])
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for part in parts[1:]:
+                metric.update(*part)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        expected = functions(labels, logits=logits) | {"adaptive": adaptive_ece(logits=logits, labels=labels)}
+        off = metric.error_bound() if name == "adaptive" else 0
+        assert float(metric.compute()) == pytest.approx(expected[name], abs=1e-9 + off), name
+
+
 # -------------------------------------------------------------------------------------------------------- the sketch
 
 
