@@ -33,16 +33,18 @@ def predict_command(
 
     The images are normalised as the training data was. Example: calgrad predict runs/digits/ce/seed-1 -o test.npz
     """
-    from calgrad.data import load_data
+    from calgrad.data import find_spec, load_data
     from calgrad.train import load_model, predict
     from calgrad.train.distributed import choose_device
+    from calgrad.train.run import load_splits
 
     one_of("part", part, PARTS)
     chosen = choose_device(device)
     trained = load_model(source, device=chosen)
-    recipe = trained.recipe
-    same = data is None or data == recipe.data
-    # The split the network was trained with: otherwise "val" would hold samples it has seen.
-    options = {"split": recipe.split, "val_size": recipe.val_size, "seed": recipe.split_seed} if same else {}
-    splits = load_data(data or recipe.data, root, **options)  # type: ignore[arg-type]
+    if data is None or data == trained.recipe.data:
+        # Split as for training: otherwise "val" would hold samples the network has seen.
+        splits = load_splits(trained.recipe, root)
+    else:
+        any_size = find_spec(data).name in ("imagenet", "folder")
+        splits = load_data(data, root, image_size=trained.shape.image_size if any_size else None)
     print(predict(trained, getattr(splits, part), split=part, device=chosen).save(out))

@@ -69,7 +69,7 @@ def predict(trained: TrainedModel, part: Part, *, split: str = "", device: str |
         split: What to call the part in the file.
         device: Where to compute; the network must be there.
     """
-    net = Net(trained.model, precision=trained.recipe.precision)
+    net = Net(trained.model, trained.recipe)
     fitted = trained.shape.fit(part)
     logits, labels, ids = part_logits(net, fitted, trained.recipe, device=torch.device(device), group=Group())
     return Predictions(

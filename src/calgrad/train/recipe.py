@@ -48,6 +48,7 @@ class Recipe:
     split: str = _f("how validation is taken out of train: seeded, or paper (the published indices)", "seeded")
     split_seed: int = _f("seed of a seeded split; the same split for every training seed", 0)
     val_size: int | None = _f("validation samples; none: the data set's own default", None)
+    image_size: int | None = _f("side of the images of imagenet and folders; none: 224", None)
     model_options: Mapping[str, Any] = field(
         default_factory=dict, metadata={"doc": "options for the network, e.g. {pretrained: true}"}
     )
@@ -68,6 +69,7 @@ class Recipe:
     epochs: int = _f("passes over the training set", 1)
     batch: int = _f("samples a step, over all processes; the last batch of an epoch may be smaller", 128)
     augment: str = _f("none, crop-flip (the data set's usual crop and mirror) or augmix (both, then AugMix)", "none")
+    resize: int | None = _f("side to which the device scales images for the network; none: as they are", None)
     mixup: float | None = _f("mixup: both parameters of its Beta distribution; none: no mixup", None)
     precision: str = _f("fp32, or bf16 (autocast; weights, head and loss stay fp32)", "fp32")
     ema: float | None = _f("decay of the exponential moving average that is evaluated and saved; none: off", None)
@@ -113,6 +115,9 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise InputError(f"`{name}` must lie in [0, 1), got {value!r}")
+        for name in ("image_size", "resize"):
+            if getattr(self, name) is not None:
+                positive_int(name, getattr(self, name))
         for name in ("clip", "mixup"):
             value = getattr(self, name)
             if value is not None and not value > 0:

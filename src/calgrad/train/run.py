@@ -130,19 +130,25 @@ class Run:
         save_weights(self.folder / WEIGHTS, model, self.recipe, self.seed, InputShape.of(self.data.spec))
 
 
-def build_run(
-    recipe: Recipe, seed: int, folder: Path, *, device: torch.device, group: Group, data_root: str | Path | None = None
-) -> Run:
-    """Load the data, initialise the network from the seed, and put everything on the device."""
-    started = time.perf_counter()
-    data = load_data(
+def load_splits(recipe: Recipe, data_root: str | Path | None = None) -> Splits:
+    """The recipe's data, split as the recipe says: the same for every seed."""
+    return load_data(
         recipe.data,
         data_root,
         split=recipe.split,
         val_size=recipe.val_size,
         seed=recipe.split_seed,
+        image_size=recipe.image_size,
         workers=recipe.workers,
     )
+
+
+def build_run(
+    recipe: Recipe, seed: int, folder: Path, *, device: torch.device, group: Group, data_root: str | Path | None = None
+) -> Run:
+    """Load the data, initialise the network from the seed, and put everything on the device."""
+    started = time.perf_counter()
+    data = load_splits(recipe, data_root)
     if isinstance(data.train, TensorPart):
         data = data.to(device)
     torch.manual_seed(seed)
@@ -151,7 +157,7 @@ def build_run(
         drop_batch_counters(model)
     # Tensor cores read channels-last; a CPU would gain nothing on these nets.
     model = model.to(device, memory_format=torch.channels_last) if device.type == "cuda" else model.to(device)  # type: ignore[call-overload]
-    net = group.wrap(Net(model, precision=recipe.precision).train(), device)
+    net = group.wrap(Net(model, recipe).train(), device)
     loss = make_loss(recipe.loss, reduction=recipe.reduction, **recipe.loss_options).to(device)
     lr = torch.tensor(recipe.lr, dtype=torch.float32, device=device)
     feed = make_feed(data.train, recipe, seed, device=device, group=group)

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from calgrad.losses import ConsistencyCE, feature_consistency
 from calgrad.models import Classifier
@@ -44,13 +45,18 @@ class Feed(Protocol):
 class Net(nn.Module):
     """A model in the recipe's precision: features under autocast; head, and so logits and loss, in float32."""
 
-    def __init__(self, model: Classifier, *, precision: str) -> None:
+    def __init__(self, model: Classifier, recipe: Recipe) -> None:
         super().__init__()
         self.model = model
-        self.bf16 = precision == "bf16"
+        self.bf16 = recipe.precision == "bf16"
+        self.resize = recipe.resize
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Logits and features of a batch."""
+        if self.resize is not None:
+            x = F.interpolate(x, size=(self.resize, self.resize), mode="bilinear", antialias=False)
+        if x.is_cuda and x.ndim == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
         # The cache of cast weights must be off: a captured graph would go on using the weights of the capture.
         with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=self.bf16, cache_enabled=False):
             features = self.model.features(x)

@@ -37,24 +37,16 @@ class InputShape:
     @classmethod
     def of(cls, spec: DataSpec) -> InputShape:
         """The shape that a data set has."""
-        return cls(
-            spec.class_count, spec.image_size, spec.channels, tuple(spec.mean), tuple(spec.std), tuple(spec.classes)
-        )
+        return cls(spec.class_count, spec.image_size, spec.channels, spec.mean, spec.std, spec.classes)
 
     def fit(self, part: Part) -> Part:
         """`part`, normalised as the training data was; refuses images of another shape or another number of classes."""
         spec = part.spec
-        theirs, ours = (
-            (spec.class_count, spec.image_size, spec.channels),
-            (self.classes, self.image_size, self.channels),
-        )
+        ours = (self.classes, self.image_size, self.channels)
+        theirs = (spec.class_count, spec.image_size, spec.channels)
         if theirs != ours:
-            raise InputError(
-                "the network was trained for {} classes of {} px images with {} channels, but the data has ".format(
-                    *ours
-                )
-                + "{}, {} px, {}".format(*theirs)
-            )
+            words = "{} classes, images of {} px and {} channels".format
+            raise InputError(f"the network was trained for {words(*ours)}, but {spec.name} has {words(*theirs)}")
         return replace(part, spec=replace(spec, mean=self.mean, std=self.std))
 
 
@@ -68,12 +60,18 @@ class TrainedModel:
     shape: InputShape
 
 
-def build_model(recipe: Recipe, shape: InputShape, **changes: Any) -> Classifier:
-    """The recipe's network, freshly initialised from torch's global generator."""
-    options = {**recipe.model_options, **changes}
-    return make_model(
-        recipe.model, classes=shape.classes, image_size=shape.image_size, channels=shape.channels, **options
-    )
+def build_model(recipe: Recipe, shape: InputShape, *, empty: bool = False) -> Classifier:
+    """The recipe's network, freshly initialised from torch's global generator.
+
+    `empty` is for weights that follow: a pretrained start is then neither needed nor worth a download.
+    """
+    options: dict[str, Any] = dict(recipe.model_options)
+    if empty:
+        options.pop("weights", None)
+        if recipe.model.startswith(("hf:", "timm:")):
+            options["pretrained"] = False
+    size = recipe.resize or shape.image_size
+    return make_model(recipe.model, classes=shape.classes, image_size=size, channels=shape.channels, **options)
 
 
 def save_weights(path: Path, model: nn.Module, recipe: Recipe, seed: int, shape: InputShape) -> None:
@@ -106,10 +104,8 @@ def load_model(source: str | Path, *, device: str | torch.device = "cpu") -> Tra
         seed = int(header["seed"])
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise FileError(f"{path} is not a weights file of a calgrad run: {error!r}") from error
-    # The weights are all in the file: a pretrained start is neither needed nor worth a download.
-    changes = {"pretrained": False} if "pretrained" in recipe.model_options else {}
     with torch.random.fork_rng(devices=[]):
-        model = build_model(recipe, shape, **changes)
+        model = build_model(recipe, shape, empty=True)
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
