@@ -220,6 +220,19 @@ def test_damaged_files_are_named_or_skipped_and_counted(pictures, content, worke
         assert lenient.skipped == [part.paths[3]]
 
 
+def test_a_shuffled_batch_keeps_its_size_when_an_image_is_skipped(pictures):
+    part = replace(pictures.train, on_corrupt="skip")
+    whole = list(batches(part, 8, workers=0, shuffle=True))
+    part.paths[3].write_bytes(b"")
+    found = list(batches(part, 8, workers=0, shuffle=True))
+    assert [len(b.ids) for b in found] == [len(b.ids) for b in whole]
+    lost = int(part.ids[3])
+    for before, after in zip(whole, found):
+        assert set(after.ids.tolist()) == set(before.ids.tolist()) - {lost}
+        for row, sample in enumerate(after.ids.tolist()):
+            assert torch.equal(after.images[row], before.images[before.ids.tolist().index(sample)])
+
+
 def test_a_folder_decoded_into_memory(pictures, tmp_path):
     inside = load_data(f"folder:{tmp_path / 'p'}", image_size=16, val_size=2, in_memory=True, workers=0)
     assert isinstance(inside.train, TensorPart)

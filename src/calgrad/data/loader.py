@@ -64,7 +64,8 @@ def batches(
         workers: Decoding processes for a part on disk; 0 decodes in this one, None takes one a core, eight at most.
 
     Yields:
-        `Batch(images, labels, ids)`. With corrupt images skipped a batch may be smaller, even empty.
+        `Batch(images, labels, ids)`. Skipped corrupt images are missing from it; where `shuffle` is on, other images
+        of the batch take their places.
 
     Example:
         >>> from calgrad.data import batches, load_data
@@ -102,6 +103,10 @@ def batches(
         workers=workers, pinned=pinned,
     )  # fmt: skip
     for at, (images, kept) in zip(shares, decoded):
+        if shuffle and 0 < len(kept) < len(at):
+            # Training wants batches of one size: other images of the batch stand in for those that were skipped.
+            again = torch.arange(len(at)) % len(kept)
+            images, kept = images[again], kept[again]
         yield _finish_folder_batch(part, plan, at[kept], images, augment, mean, std, dtype)
 
 
