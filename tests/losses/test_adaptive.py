@@ -41,7 +41,7 @@ def test_a_batch_without_a_gap_is_plain_cross_entropy():
 
 
 def test_the_miscalibrated_bin_gets_the_weight():
-    logits, labels = binary([0.75] * 4 + [0.95] * 4, [1, 1, 1, 0] + [0, 0, 1, 1])
+    logits, labels = binary([0.75] * 4 + [0.95] * 4, [1, 1, 1, 0, 0, 0, 1, 1])
     weight = GapCE(floor=0.05).gap_weight(as_rows(logits, labels, -100))
     torch.testing.assert_close(weight, torch.tensor([0.05 / 0.275] * 4 + [0.5 / 0.275] * 4, dtype=torch.float64))
 

@@ -12,27 +12,9 @@ from calgrad.losses import COMMON_OPTIONS, LOSSES, Loss, WeightedCE, make_loss
 from tests.reference import losses as reference
 
 NAMES = [
-    "ce",
-    "focal",
-    "focal-gra",
-    "flsd53",
-    "flsd53-gra",
-    "dual",
-    "dual-gra",
-    "bsce",
-    "bsce-gra",
-    "consistency-gra",
-    "ece-ce",
-    "brier",
-    "mse",
-    "mmce",
-    "mmce-weighted",
-    "label-smoothing",
-    "inverse-focal",
-    "soft-ece",
-    "avuc",
-    "adafocal",
-]
+    "ce", "focal", "focal-gra", "flsd53", "flsd53-gra", "dual", "dual-gra", "bsce", "bsce-gra", "consistency-gra",
+    "ece-ce", "brier", "mse", "mmce", "mmce-weighted", "label-smoothing", "inverse-focal", "soft-ece", "avuc", "adafocal",
+]  # fmt: skip
 KIND = {"ce": "one", "adafocal": "focal", "label-smoothing": "label-smoothing"}
 PER_SAMPLE = [n for n in NAMES if n not in ("consistency-gra", "ece-ce", "mmce", "mmce-weighted", "soft-ece", "avuc")]
 VARIANTS = [

@@ -105,28 +105,31 @@ def _undo_target(loss: Loss, mixed: Tensor) -> Tensor:
 
 def _null_space(per_sample: Callable[[Tensor, Tensor], Tensor], probs: Tensor) -> Tensor:
     rows = max(1, CHUNK // probs.shape[1] ** 2)
-    return torch.cat([_null_space_of_chunk(per_sample, chunk) for chunk in probs.split(rows)])
+    # At a corner all but one gradient have the same null space: what is certain stays so. Nothing is left to solve.
+    is_certain = probs.amax(dim=1, keepdim=True) > 1 - 1e-12
+    inside = torch.where(is_certain, 1 / probs.shape[1], probs)
+    return torch.where(is_certain, probs, torch.cat([_solve(per_sample, chunk) for chunk in inside.split(rows)]))
 
 
-def _null_space_of_chunk(per_sample: Callable[[Tensor, Tensor], Tensor], probs: Tensor) -> Tensor:
-    """Solve (G^T + 1 1^T) eta = 1, with row k of G the gradient for label k: its one solution has G^T eta = 0, sum 1.
+def _solve(per_sample: Callable[[Tensor, Tensor], Tensor], probs: Tensor) -> Tensor:
+    """Solve (G^T + 1 1^T) eta = 1, with row k of G the gradient for label k: the one solution has G^T eta = 0 and sum 1.
 
-    That is so since 1^T G^T = 0: multiplied by 1^T the equation says K sum(eta) = K. Rows are scaled to length one
-    before (the gradients of a saturated row differ by many orders of magnitude) and the solution is scaled back.
+    That is so since 1^T G^T = 0: multiplied by 1^T the equation says K sum(eta) = K. Rows are scaled to length one before
+    (the gradients of a saturated row differ by many orders of magnitude) and the solution is scaled back.
     """
     gradients = torch.stack([_gradient(per_sample, probs, label) for label in range(probs.shape[1])], dim=1)
-    lengths = gradients.norm(dim=2, keepdim=True).clamp_min(torch.finfo(probs.dtype).tiny)
-    gradients = gradients / lengths
-    if float(gradients.sum(dim=2).abs().max()) > 1e-6:
+    shift = gradients.mean(dim=2, keepdim=True)
+    gradients = gradients - shift  # what rounding left of it
+    lengths = gradients.norm(dim=2, keepdim=True)
+    if bool((shift.abs().amax(dim=1) > 1e-9 * lengths.amax(dim=1)).any()):
         raise InputError("no posterior: the loss changes when a constant is added to all logits, so it sees no softmax")
-    ones = torch.ones_like(probs)
-    solution, info = torch.linalg.solve_ex(gradients.transpose(1, 2) + 1.0, ones)
+    lengths = lengths.clamp_min(torch.finfo(probs.dtype).tiny)
+    solution, info = torch.linalg.solve_ex((gradients / lengths).transpose(1, 2) + 1.0, torch.ones_like(probs))
     if bool(info.any()):
         row = int(info.nonzero()[0])
         raise InputError(f"no posterior: in row {row} the gradients vanish for more than one mixture of labels")
     # Scaled back in logarithms, as a length may be 1e-300.
-    positive = solution.clamp_min(0)
-    return torch.softmax(positive.log() - lengths.squeeze(2).log(), dim=1)
+    return torch.softmax(solution.clamp_min(0).log() - lengths.squeeze(2).log(), dim=1)
 
 
 def _gradient(per_sample: Callable[[Tensor, Tensor], Tensor], probs: Tensor, label: int) -> Tensor:
