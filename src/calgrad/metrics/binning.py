@@ -104,7 +104,7 @@ def bin_index(confidence: Tensor, edges: Tensor, *, binning: str = "right") -> T
     Two values lie outside 0 ... bins - 1: `bins` under "left" (confidence 1.0), and -1 under "published-adaptive" (a
     confidence that is not above the lowest edge: it falls into no bin).
     """
-    edges = edges.to(confidence.device)
+    confidence, edges = confidence.contiguous(), edges.to(confidence.device)
     if binning == "left":
         return torch.bucketize(confidence, edges[1:].contiguous(), right=True)
     if binning == "published-adaptive":
@@ -121,7 +121,7 @@ def right_index(values: Tensor, bins: int) -> Tensor:
     if _product_finds_bins(bins, values.dtype):
         return (values * bins).ceil_().to(torch.int32).sub_(1).clamp_(min=0, max=bins - 1)
     edges = equal_width_edges(bins, dtype=values.dtype, device=values.device)
-    return torch.bucketize(values, edges[1:-1].contiguous(), out_int32=True)
+    return torch.bucketize(values.contiguous(), edges[1:-1].contiguous(), out_int32=True)
 
 
 @cache
@@ -224,7 +224,7 @@ def class_sums(probs: Tensor, labels: Tensor, *, bins: int = 15) -> tuple[Tensor
     given = torch.zeros(classes * bins, dtype=torch.float64, device=probs.device)
     step = rows_at_once(probs)
     for start in range(0, len(probs), step):
-        part = probs[start : start + step]
+        part = probs[start : start + step].contiguous()
         cell = right_index(part, bins).add_(first_cell)
         given += torch.bincount(cell.view(-1), weights=part.double().view(-1), minlength=classes * bins)
     p_true = probs.gather(1, labels[:, None])[:, 0]

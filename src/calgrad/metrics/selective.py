@@ -59,8 +59,8 @@ def aurc_of_groups(count: np.ndarray, errors: np.ndarray) -> float:
 
 
 def _harmonic(n: np.ndarray) -> np.ndarray:
-    """H(n) = 1 + 1/2 + ... + 1/n: by summation up to 64, then by its asymptotic series, exact to float64 from there."""
-    small = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, 65))])
+    """H(n) = 1 + 1/2 + ... + 1/n: by summation up to 256, then by its asymptotic series, exact to float64 from there."""
+    small = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1, 257))])
     x = 1.0 / np.maximum(n, 1)
     series = np.euler_gamma - np.log(x) + x * (0.5 - x * (1 / 12 - x * x / 120))
-    return np.where(n <= 64, small[np.minimum(n, 64)], series)
+    return np.where(n <= 256, small[np.minimum(n, 256)], series)
