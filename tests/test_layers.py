@@ -18,6 +18,7 @@ LAYERS = [
     {"recipes", "report", "sweep", "paper"},
     {"plot"},  # the public names of report's pictures
     {"cli"},
+    {"__main__"},
 ]
 # A calibrator may undo a loss and be judged by a metric; a summary reads predictions. Nothing points the other way.
 SAME_LAYER = {
