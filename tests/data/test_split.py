@@ -77,5 +77,7 @@ def test_wrong_splits_are_refused(tmp_path):
             seeded_split(np.zeros(10, int), size)
     with pytest.raises(InputError, match="published CIFAR split"):
         load_data("digits", split="paper")
+    with pytest.raises(InputError, match="val_size"):
+        load_data("digits", val_size=0)
     with pytest.raises(InputError, match="not both"):
         load_data("digits", val_size=10, val_fraction=0.1)

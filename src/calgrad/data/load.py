@@ -13,7 +13,7 @@ from calgrad.data.gaussians import load_gaussians_parts
 from calgrad.data.imagenet import load_imagenet_parts
 from calgrad.data.memory import decode_to_memory
 from calgrad.data.parts import FolderPart, Part, Splits
-from calgrad.data.spec import SPECS, DataSpec, find_spec
+from calgrad.data.spec import DataSpec, find_spec
 from calgrad.data.split import SplitIndices, paper_split, seeded_split
 from calgrad.data.tiny_imagenet import load_tiny_imagenet_parts
 
@@ -113,10 +113,11 @@ def _split(
         raise InputError("pass `val_size` or `val_fraction`, not both")
     if val_fraction is not None:
         val_size = round(val_fraction * len(train))
-    if split == "paper":
-        if not train.spec.name.startswith("cifar"):
-            raise InputError(f"split='paper' is the published CIFAR split, not one of {train.spec.name}: use 'seeded'")
-        return paper_split(len(train), val_size or SPECS["cifar10"].val_size)
     # A folder, or a subset of ImageNet, gives a tenth where the spec's number is unknown or too large.
     usual = train.spec.val_size if 0 < train.spec.val_size < len(train) else max(1, len(train) // 10)
-    return seeded_split(train.labels, val_size or usual, seed=seed, stratified=stratified)
+    held_out = usual if val_size is None else val_size
+    if split == "paper":
+        if train.spec.name not in ("cifar10", "cifar100"):
+            raise InputError(f"split='paper' is the published CIFAR split, not one of {train.spec.name}: use 'seeded'")
+        return paper_split(len(train), held_out)
+    return seeded_split(train.labels, held_out, seed=seed, stratified=stratified)

@@ -54,6 +54,8 @@ class TensorPart:
 
     def to(self, device: torch.device | str) -> TensorPart:
         """The same part on another device."""
+        if self.labels.device == torch.device(device):
+            return self
         soft = None if self.soft_labels is None else self.soft_labels.to(device)
         return TensorPart(
             self.spec, self.images.to(device), self.labels.to(device), self.ids.to(device), soft_labels=soft
