@@ -47,6 +47,15 @@ SPECS: dict[str, TableSpec] = {
 COLUMNS = ["loss", "published", "ours [95 %]", "published after T", "ours after T [95 %]", "T", "n", "runs"]
 
 
+@dataclass(frozen=True)
+class Backing:
+    """How many of a table's published cells have a run of the paper's length, how many a shorter one only, of how many."""
+
+    full: int
+    short: int
+    total: int
+
+
 def build_table(name: str, rows: Sequence[RunRow], *, cells: Sequence[str] = ()) -> Table:
     """The table `name` (a key of `SPECS`) with what `rows` back.
 
@@ -57,21 +66,33 @@ def build_table(name: str, rows: Sequence[RunRow], *, cells: Sequence[str] = ())
     """
     spec = SPECS[name]
     published = select_cells(read_published(spec.published), cells)
-    places = list(dict.fromkeys((c.data, c.model, c.metric) for c in published))
     table = Table(spec.title, COLUMNS)
-    backed = total = 0
-    for data, model, metric in places:
+    for data, model, metric in dict.fromkeys((c.data, c.model, c.metric) for c in published):
         printed = [c for c in published if (c.data, c.model, c.metric) == (data, model, metric)]
         here = [row for row in rows if (row.run.data, row.run.model) == (data, model)]
-        lines, used = _lines(printed, here, metric)
-        table.sections.append((f"{data}, {model}: {METRIC_TITLES[metric]}", lines))
-        total += len({(c.loss, c.options) for c in printed})
-        backed += used
+        table.sections.append((f"{data}, {model}: {METRIC_TITLES[metric]}", _lines(printed, here, metric)))
+    found = backing(published, rows)
     table.caption = (
-        f"{backed} of {total} published cells are backed by a run here; the others say {NO_RUN!r}. Intervals are over "
-        "seeds and test samples. Runs shorter than the paper's are labelled and never mixed with full ones."
+        f"Of {found.total} published cells {found.full} are backed by a run of the paper's length and {found.short} by a "
+        f"shorter one only; the others say {NO_RUN!r}. Intervals are over seeds and test samples. Runs shorter than the "
+        "paper's are labelled and never mixed with full ones."
     )
     return table
+
+
+def backing(published: Sequence[PublishedCell], rows: Sequence[RunRow]) -> Backing:
+    """Which part of the published cells the runs back; a cell is a data set, a network and a loss."""
+    wanted = dict.fromkeys((c.data, c.model, c.loss, c.options) for c in published)
+    full = short = 0
+    for data, model, loss, options in wanted:
+        runs = [
+            r.run
+            for r in rows
+            if (r.run.data, r.run.model, r.run.loss) == (data, model, loss) and _has(r.run.options, options)
+        ]
+        is_full = any(run.epochs == run.published_epochs for run in runs)
+        full, short = full + is_full, short + (bool(runs) and not is_full)
+    return Backing(full, short, len(wanted))
 
 
 def select_cells(published: Sequence[PublishedCell], cells: Iterable[str]) -> list[PublishedCell]:
@@ -86,24 +107,20 @@ def select_cells(published: Sequence[PublishedCell], cells: Iterable[str]) -> li
     return [c for c in published if not wanted or f"{c.data}/{c.model}" in wanted or c.data in wanted]
 
 
-def _lines(printed: list[PublishedCell], rows: list[RunRow], metric: str) -> tuple[list[list[Cell]], int]:
-    """The lines of one place and metric, and how many published losses have a run."""
+def _lines(printed: list[PublishedCell], rows: list[RunRow], metric: str) -> list[list[Cell]]:
+    """The lines of one place and metric: the paper's losses, then those that were run here alone."""
     lines: list[list[Cell]] = []
-    backed = 0
-    seen: set[RunId] = set()
     groups = grouped(rows)
     for loss, options in dict.fromkeys((c.loss, c.options) for c in printed):
         cell = {c.view: c for c in printed if (c.loss, c.options) == (loss, options)}
         ours = {run: members for run, members in groups.items() if run.loss == loss and _has(run.options, options)}
-        seen |= set(ours)
-        backed += bool(ours)
-        for run, members in ours.items() or {None: []}.items():
-            lines.append(_line(f"{LOSS_TITLES[loss]}{f' ({options})' if options else ''}", cell, run, members, metric))
-    # Losses the paper has no number for, run under the same conditions, are worth a line too.
-    for run, members in groups.items():
-        if run not in seen and "options" not in {bool(c.options) and "options" for c in printed}:
-            lines.append(_line(run.loss, {}, run, members, metric))
-    return lines, backed
+        title = LOSS_TITLES[loss] + (f" ({options})" if options else "")
+        lines += [_line(title, cell, run, members, metric) for run, members in ours.items()]
+        if not ours:
+            lines.append(_line(title, cell, None, [], metric))
+    # A loss that the paper has no number for, run under the same conditions, is worth a line too.
+    others = {run: members for run, members in groups.items() if run.loss not in {c.loss for c in printed}}
+    return lines + [_line(run.loss, {}, run, members, metric) for run, members in others.items()]
 
 
 def _line(

@@ -162,8 +162,8 @@ def toy_table(rows: Sequence[Row]) -> Table:
             lines.append([Cell(text) for text in texts])
         table.sections.append((f"error: {kind}; learning rate {rate:g}", lines))
     table.caption = (
-        f"{runs} runs, each with its own means and net; differences are paired by run. beta = 1 makes the Brier weight a "
-        "multiple of FL's, so with it in the grid gBS can't come out below FL of the label on the points of the search."
+        f"{runs} runs, each with its own means and net; differences are paired by run. beta = 1 makes the Brier weight "
+        "a multiple of FL's, so with it in the grid gBS can't fall below FL of the label on the points of the search."
     )
     return table
 

@@ -1,0 +1,71 @@
+"""[Lin25] Figure 4: the norm of the last layer's gradient by sample against the sample's Brier score, over training.
+
+The paper scatters 45,000 training samples a panel. A scatter of that many dots shows its outliers best and its
+middle worst, so here each loss is its median and the band that holds 80 % of the samples, in bins of the Brier
+score: the narrower the band, the better the Brier score determines the gradient, which is what the paper claims for
+BSCE-GRA.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from calgrad.paper.figures import PAGE, column, distinct, look
+from calgrad.paper.runs import Row
+from calgrad.paper.traces import loss_labels, one_setting, setting_title
+from calgrad.report.style import new_figure, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FEWEST = 20
+"""Samples a bin needs to be shown; quantiles of fewer are noise."""
+
+
+def gradient_brier_rows(
+    gradients: Sequence[Row], *, losses: Sequence[str] = (), cell: str | None = None, recipe: str | None = None
+) -> list[Row]:
+    """Per epoch, loss and bin of the Brier score: quantiles of the gradient norm, of the first seed there is."""
+    chosen = loss_labels(one_setting([r for r in gradients if r["part"] == "by-brier"], cell=cell, recipe=recipe))
+    rows: list[Row] = []
+    for row in chosen:
+        first = min(r["seed"] for r in chosen if r["label"] == row["label"])
+        if row["seed"] == first and row["count"] >= FEWEST and (not losses or row["loss"] in losses):
+            about = {"setting": setting_title([row]), "label": row["label"], "loss": row["loss"], "epoch": row["epoch"]}
+            centre = (row["low"] + row["high"]) / 2
+            rows.append({**about, "brier": centre, **{k: row[k] for k in ("count", "q10", "q50", "q90")}})
+    return sorted(rows, key=lambda r: r["epoch"])
+
+
+def band_width(rows: Sequence[Row], label: str, epoch: int) -> float:
+    """The mean of log10(q90 / q10) over bins of samples the network is unsure about (Brier score above 0.1)."""
+    here = [r for r in rows if (r["label"], r["epoch"]) == (label, epoch) and r["brier"] > 0.1 and r["q10"] > 0]
+    return statistics.fmean(math.log10(r["q90"] / r["q10"]) for r in here) if here else math.nan
+
+
+def draw_gradient_vs_brier(rows: Sequence[Row]) -> Figure:
+    """One panel an epoch; the legend states the mean width of each band in the last one, in decades."""
+    epochs = distinct(rows, "epoch")
+    with style():
+        figure = new_figure(PAGE, 2.6)
+        panels = figure.subplots(1, len(epochs), sharey=True, squeeze=False)[0]
+        for axis, epoch in zip(panels, epochs, strict=True):
+            for i, label in enumerate(distinct(rows, "label")):
+                where = {"label": label, "epoch": epoch}
+                colours = look(column(rows, "loss", label=label)[0], i)
+                brier = column(rows, "brier", **where)
+                band = column(rows, "q10", **where), column(rows, "q90", **where)
+                axis.fill_between(brier, *band, color=colours["color"], alpha=0.18, lw=0)
+                median = column(rows, "q50", **where)
+                axis.plot(brier, median, color=colours["color"], linestyle=colours["linestyle"], label=label)
+            axis.set_title(f"epoch {epoch}", fontsize=9)
+            axis.set_xlim(0, 2)
+            axis.set_yscale("log")
+        panels[0].set_ylabel("gradient norm, last layer")
+        figure.supxlabel(f"Brier score ({rows[0]['setting']}, training samples)", fontsize=9)
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=8)
+    return figure
