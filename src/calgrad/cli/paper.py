@@ -11,7 +11,13 @@ from calgrad.cli.paper_figures import register_figures
 from calgrad.cli.paper_options import RESULTS, Format, Out, Runs, run_rows, show
 from calgrad.cli.paper_tables import register_tables
 
-paper_adef register(app: typer.Typer) -> None:
+paper_app = typer.Typer(
+    help="The paper's tables and figures, ours beside the published numbers: `calgrad paper list`.",
+    no_args_is_help=True,
+)
+
+
+def register(app: typer.Typer) -> None:
     """Add the command group to the application."""
     app.add_typer(paper_app, name="paper")
 

@@ -79,7 +79,7 @@ ITEMS: tuple[Item, ...] = (
 def items_table(items: Sequence[Item] = ITEMS, *, found: Mapping[str, Backing] | None = None) -> Table:
     """The list; `found` says for a table how many of its published cells runs here back."""
     table = Table(
-        "What [Lin25] show, and what of it is here", ["command", "in the paper", "what", "state", "full cost"]
+        "What [Lin25] show, and what of it is here", ["calgrad paper", "in the paper", "what", "state", "full cost"]
     )
     lines = []
     for item in items:
