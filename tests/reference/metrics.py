@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 
@@ -75,7 +77,7 @@ def published_adaptive_ece(confidence, is_correct, bins=15):
     """The loop of the published code: interpolated order statistics, and (lo, hi] from the smallest confidence on."""
     n = len(confidence)
     cut = np.interp(np.linspace(0, n, bins + 1), np.arange(n), np.sort(confidence)).astype(confidence.dtype)
-    members = [(confidence > lo) & (confidence <= hi) for lo, hi in zip(cut[:-1], cut[1:])]
+    members = [(confidence > lo) & (confidence <= hi) for lo, hi in pairwise(cut)]
     return combine(gaps(confidence, is_correct, members), n, "l1")
 
 
@@ -105,8 +107,8 @@ def sweep_ece(confidence, is_correct):
     n, best = len(c), None
     for bins in range(1, n + 1):
         cut = [int(np.ceil(j * n / bins - 1e-9)) for j in range(bins + 1)]
-        found = [(j - i, c[i:j].mean(), a[i:j].mean()) for i, j in zip(cut[:-1], cut[1:])]
-        if any(later[2] < earlier[2] for earlier, later in zip(found[:-1], found[1:])):
+        found = [(j - i, c[i:j].mean(), a[i:j].mean()) for i, j in pairwise(cut)]
+        if any(later[2] < earlier[2] for earlier, later in pairwise(found)):
             break
         best = found
     return combine(best, n, "l1")

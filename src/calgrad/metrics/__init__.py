@@ -13,11 +13,11 @@ from calgrad.metrics.decomposition import BrierParts, ScoreSplit, brier_parts, c
 from calgrad.metrics.evaluation import Evaluation
 from calgrad.metrics.inference import CalibrationTest, NoiseFloor, calibration_test, noise_floor
 from calgrad.metrics.intervals import Interval, bootstrap
+from calgrad.metrics.onepass import Tally, tally
 from calgrad.metrics.proper import accuracy, brier, generalised_brier, nll
 from calgrad.metrics.selective import aurc
 from calgrad.metrics.smooth import smooth_ece
 from calgrad.metrics.summary import evaluate, evaluate_stream
-from calgrad.metrics.tally import Tally, tally
 
 __all__ = [
     "BINNINGS",

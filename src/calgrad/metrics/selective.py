@@ -8,11 +8,15 @@ second question, not the same one again.
 from __future__ import annotations
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from calgrad.checks import ArrayLike, logits_and_labels, probs_and_labels
 from calgrad.metrics.binning import ordered_pairs
 from calgrad.metrics.rows import rows_of_logits, rows_of_probs
+
+DOUBT_CELLS = (0x3F800000 >> 13) + 1
+"""How many cells `doubt_index` knows; 0x3F800000 are the bits of 1.0."""
 
 
 def aurc(probs: ArrayLike | None = None, labels: ArrayLike | None = None, *, logits: ArrayLike | None = None) -> float:
@@ -56,6 +60,30 @@ def aurc_of_groups(count: np.ndarray, errors: np.ndarray) -> float:
     everything = _harmonic(n[None]) + 1
     share = end * (everything - _harmonic(end)) - start * (everything - _harmonic(start))
     return float((share * errors / count).sum() / n)
+
+
+def doubt_index(doubt: Tensor) -> Tensor:
+    """The cell of each doubt in [0, 1], int64, ascending: 1,024 to each halving, down to the smallest float32."""
+    return (doubt.float().view(torch.int32) >> 13).long()
+
+
+def aurc_of_cells(count: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
+    """AURC of the cells of `doubt_index`, each taken as one group of equals, and how far the exact value can lie.
+
+    The order inside a cell is lost; all mistakes first and all mistakes last are the worst and the best it can have
+    been.
+    """
+    filled = np.flatnonzero(count)
+    count, errors = count[filled], errors[filled]
+    middle, none = aurc_of_groups(count, errors), np.zeros_like(errors)
+
+    def in_two(sizes: tuple[np.ndarray, np.ndarray], wrong: tuple[np.ndarray, np.ndarray]) -> float:
+        size = np.stack(sizes, axis=1).ravel()
+        return aurc_of_groups(size[size > 0], np.stack(wrong, axis=1).ravel()[size > 0])
+
+    worst = in_two((errors, count - errors), (errors, none))
+    best = in_two((count - errors, errors), (none, errors))
+    return middle, max(worst - middle, middle - best)
 
 
 def _harmonic(n: np.ndarray) -> np.ndarray:

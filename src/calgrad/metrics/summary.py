@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from calgrad.checks import ArrayLike, InputError
 from calgrad.metrics.binning import equal_width_edges, error_of_sums, ordered_pairs, sums_of_ordered
@@ -16,11 +17,11 @@ from calgrad.metrics.decomposition import parts_of_sums
 from calgrad.metrics.evaluation import Evaluation
 from calgrad.metrics.inference import judge_cells
 from calgrad.metrics.intervals import ece_interval, mean_interval, wilson_interval
-from calgrad.metrics.selective import aurc_of_groups, aurc_of_ordered
+from calgrad.metrics.onepass import Tally, tally
+from calgrad.metrics.selective import DOUBT_CELLS, aurc_of_cells, aurc_of_ordered, doubt_index
 from calgrad.metrics.sketch import cell_index, equal_mass_sums
 from calgrad.metrics.sketch import cells as sketch_cells
-from calgrad.metrics.smooth import fixed_point, residual_grid
-from calgrad.metrics.tally import Tally, tally
+from calgrad.metrics.smooth import CELLS, fixed_point, residual_grid
 
 
 def evaluate(
@@ -81,28 +82,26 @@ def evaluate_stream(chunks: Iterable[Any], *, bins: int = 15, bootstrap: int = 1
     """
     _check_draws(bootstrap)
     found: Tally | None = None
-    count, correct = torch.zeros(2, sketch_cells(), dtype=torch.int64)
-    summed, residuals = torch.zeros(sketch_cells(), dtype=torch.float64), np.zeros(0)
+    masses = [torch.zeros(sketch_cells(), dtype=kind) for kind in (torch.int64, torch.float64, torch.int64)]
+    ranks = torch.zeros(2, DOUBT_CELLS, dtype=torch.int64)
+    residuals = np.zeros(CELLS + 1)
     for chunk in chunks:
         logits, labels = (chunk.logits, chunk.labels) if hasattr(chunk, "logits") else chunk
         part, doubt, is_correct = tally(logits=logits, labels=labels, bins=bins)
-        confidence, is_correct = 1 - doubt.double().cpu(), is_correct.cpu()  # float64 keeps the doubt's small values
-        index = cell_index(confidence)
-        count += torch.bincount(index, minlength=len(count))
-        correct += torch.bincount(index[is_correct], minlength=len(count))
-        summed += torch.bincount(index, weights=confidence.double(), minlength=len(count))
-        grid = residual_grid(confidence, is_correct)
-        residuals = grid if found is None else residuals + grid
         found = part if found is None else found + part
+        doubt, is_correct = doubt.double().cpu(), is_correct.cpu()
+        _count_into(masses, cell_index(1 - doubt), 1 - doubt, is_correct)
+        ranks += torch.bincount(2 * doubt_index(doubt) + ~is_correct, minlength=2 * DOUBT_CELLS).view(-1, 2).T
+        residuals += residual_grid(1 - doubt, is_correct)
     if found is None:
         raise InputError("there was nothing to evaluate: `chunks` gave no chunk")
-    masses, adaptive_bound = equal_mass_sums(count, summed, correct, bins=bins)
-    area, area_bound = _aurc_of_cells(count.numpy(), (count - correct).numpy())
+    equal_mass, adaptive_bound = equal_mass_sums(*masses, bins=bins)
+    area, area_bound = aurc_of_cells(ranks.sum(0).numpy(), ranks[1].numpy())
     return _evaluation(
         found,
         bootstrap=bootstrap,
         seed=seed,
-        adaptive_ece=error_of_sums(masses),
+        adaptive_ece=error_of_sums(equal_mass),
         aurc=area,
         smooth_ece=fixed_point(residuals / found.n),
         approximate={"adaptive_ece": adaptive_bound, "aurc": area_bound},
@@ -144,22 +143,12 @@ def _evaluation(found: Tally, *, bootstrap: int, seed: int, **ranked: Any) -> Ev
     )
 
 
-def _aurc_of_cells(count: np.ndarray, errors: np.ndarray) -> tuple[float, float]:
-    """AURC of histogram cells in ascending order, each as one group of equals, and how far the exact value can lie.
-
-    The order inside a cell is lost; all mistakes first and all mistakes last are the worst and the best it can have
-    been.
-    """
-    filled = np.flatnonzero(count)[::-1]
-    count, errors = count[filled], errors[filled]
-    middle = aurc_of_groups(count, errors)
-
-    def with_errors(first: bool) -> float:
-        pair = [errors, count - errors] if first else [count - errors, errors]
-        sizes, wrong = np.stack(pair, 1).ravel(), np.stack([errors * first, errors * (not first)], 1).ravel()
-        return aurc_of_groups(sizes[sizes > 0], wrong[sizes > 0])
-
-    return middle, max(with_errors(True) - middle, middle - with_errors(False))
+def _count_into(masses: list[Tensor], index: Tensor, confidence: Tensor, is_correct: Tensor) -> None:
+    """Add samples to a sketch's cells: how many, their summed confidence, how many are right."""
+    count, summed, correct = masses
+    count += torch.bincount(index, minlength=len(count))
+    summed += torch.bincount(index, weights=confidence, minlength=len(count))
+    correct += torch.bincount(index[is_correct], minlength=len(count))
 
 
 def _arrays(predictions: Any, logits: Any, probs: Any, labels: Any) -> tuple[Any, Any, Any]:
