@@ -20,6 +20,7 @@ from calgrad._version import __version__
 
 if TYPE_CHECKING:
     from calgrad.checks import CalgradError, FileError, InputError
+    from calgrad.data import load_data
     from calgrad.losses import LOSSES, WeightedCE, make_loss, posterior
     from calgrad.metrics import (
         Evaluation,
@@ -34,8 +35,11 @@ if TYPE_CHECKING:
         noise_floor,
         smooth_ece,
     )
+    from calgrad.models import MODELS, make_model
     from calgrad.posthoc import CALIBRATORS, CalibratedModel, Calibrator, load_calibrator, make_calibrator
     from calgrad.predictions import Predictions
+    from calgrad.recipes import load_recipe
+    from calgrad.train import Recipe
 
 _HOME = {
     "calgrad.checks": ["CalgradError", "FileError", "InputError"],
@@ -46,11 +50,46 @@ _HOME = {
     ],
     "calgrad.posthoc": ["CALIBRATORS", "CalibratedModel", "Calibrator", "load_calibrator", "make_calibrator"],
     "calgrad.predictions": ["Predictions"],
+    "calgrad.data": ["load_data"],
+    "calgrad.models": ["MODELS", "make_model"],
+    "calgrad.recipes": ["load_recipe"],
+    "calgrad.train": ["Recipe"],
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
-_SUBMODULES = ("losses", "metrics", "posthoc", "predictions", "checks")
+_SUBMODULES = ("checks", "data", "losses", "metrics", "models", "plot", "posthoc", "predictions", "recipes", "train")
 
-__all__ = ["__version__", *sorted(_MODULE_OF)]
+__all__ = [
+    "CALIBRATORS",
+    "LOSSES",
+    "MODELS",
+    "CalgradError",
+    "CalibratedModel",
+    "Calibrator",
+    "Evaluation",
+    "FileError",
+    "InputError",
+    "Predictions",
+    "Recipe",
+    "WeightedCE",
+    "__version__",
+    "accuracy",
+    "adaptive_ece",
+    "brier",
+    "classwise_ece",
+    "compare_models",
+    "ece",
+    "evaluate",
+    "load_calibrator",
+    "load_data",
+    "load_recipe",
+    "make_calibrator",
+    "make_loss",
+    "make_model",
+    "nll",
+    "noise_floor",
+    "posterior",
+    "smooth_ece",
+]
 
 
 def __getattr__(name: str) -> Any:
