@@ -148,7 +148,7 @@ def test_a_weight_that_does_not_depend_on_the_label_changes_nothing():
 
 @settings(deadline=None, max_examples=40)
 @given(st.floats(-30, 30), st.floats(0, 10))
-def test_two_class_focal_weight_is_a_temperature_of_gamma_plus_one(z, gamma):
+def test_two_class_focal_weight_multiplies_the_logits_by_gamma_plus_one(z, gamma):
     logits = torch.tensor([[z, 0.0]], dtype=torch.float64)
     ours = posterior(make_loss("focal-gra", gamma=gamma), logits.softmax(1))
     torch.testing.assert_close(ours, ((gamma + 1) * logits).softmax(1), rtol=1e-9, atol=1e-12)

@@ -56,7 +56,7 @@ def posterior(loss: AnyLoss, probs: ArrayLike, *, consistency: ArrayLike | None 
     Example:
         >>> import calgrad
         >>> loss = calgrad.make_loss("focal-gra", gamma=3)
-        >>> calgrad.posterior(loss, [[0.6, 0.4]])  # in two classes: a temperature of gamma + 1
+        >>> calgrad.posterior(loss, [[0.6, 0.4]])  # in two classes: the logits times gamma + 1
         tensor([[0.8351, 0.1649]], dtype=torch.float64)
     """
     given = prob_matrix(probs)

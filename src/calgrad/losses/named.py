@@ -124,7 +124,7 @@ _ENTRIES = [
     ),
     LossEntry(
         "inverse-focal", "(1 + p_y)^gamma CE", "more weight on what is right already; calibrate afterwards", "Wang21",
-        _weighted(Ease, "loss"), {"gamma": 2},
+        _weighted(Ease, "loss"), {"gamma": 1},
     ),
     LossEntry(
         "soft-ece", "CE + strength sqrt(sum_j S_j / N (A_j - C_j)^2), soft bins j", "CE with soft-binned ECE",
