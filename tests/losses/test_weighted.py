@@ -190,6 +190,18 @@ def test_compiles_without_a_graph_break(name, loss_arguments):
     torch.testing.assert_close(traced.grad, plain.grad)
 
 
+@pytest.mark.parametrize("name", ["dual", "bsce-gra", "adafocal"])
+def test_compiles_and_vectorises_under_soft_labels_and_smoothing(name):
+    torch._dynamo.reset()
+    loss = make_loss(name, label_smoothing=0.1, weight=torch.tensor([0.5, 1.0, 2.0, 1.5]))
+    labels, plain = torch.rand(8, 4).softmax(1), torch.randn(8, 4, requires_grad=True)
+    expected = torch.autograd.grad(loss(plain, labels), plain)[0]
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(torch.autograd.grad(compiled(plain, labels), plain)[0], expected)
+    per_sample = torch.func.vmap(torch.func.grad(loss))(plain.detach(), labels)
+    torch.testing.assert_close(per_sample / 8, expected)
+
+
 @pytest.mark.parametrize("name", sorted(LOSSES))
 def test_works_under_function_transforms(name, loss_arguments):
     loss = make_loss(name)
