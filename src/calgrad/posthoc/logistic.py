@@ -16,6 +16,9 @@ from torch import Tensor
 from calgrad.posthoc.base import Fitted, Parameters
 from calgrad.posthoc.one_vs_rest import Odds, OneVersusRest
 
+SEPARATED = 1e-10
+"""A mean loss below this is on its way to zero, and the coefficients to infinity."""
+
 BLOCK = 2**22
 """Elements of (samples, classes) fitted at a time."""
 
@@ -123,7 +126,7 @@ def _newton(features: list[Tensor], targets: Tensor, *, iterations: int = 100) -
         return torch.stack([feature * c for feature, c in zip(features, at.T)]).sum(dim=0)
 
     def losses(margin: Tensor) -> Tensor:
-        return (F.softplus(margin) - targets * margin).mean(dim=0)
+        return (-F.logsigmoid(-margin) - targets * margin).mean(dim=0)  # F.softplus rounds above 20
 
     margin = margins(coefficients)
     loss = losses(margin)
@@ -137,7 +140,7 @@ def _newton(features: list[Tensor], targets: Tensor, *, iterations: int = 100) -
         step = torch.linalg.solve(hessian + jitter, gradient)
         decrement = (step * gradient).sum(dim=1)
         if bool((decrement < 1e-14).all()):
-            return coefficients / scales, loss, True
+            break
         length = torch.ones_like(decrement)
         for _ in range(40):
             tried = coefficients - length[:, None] * step
@@ -148,4 +151,4 @@ def _newton(features: list[Tensor], targets: Tensor, *, iterations: int = 100) -
                 break
             length = torch.where(short, length / 2, length)
         coefficients, loss = tried, reached
-    return coefficients / scales, loss, bool((decrement < 1e-9).all())
+    return coefficients / scales, loss, bool(((decrement < 1e-9) & (loss > SEPARATED)).all())

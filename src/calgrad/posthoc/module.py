@@ -19,9 +19,9 @@ PREFIX = "calibrator_"
 class CalibratedModel(nn.Module):
     """`model(x)` -> logits -> calibrated probs, to deploy in the place of `model`.
 
-    The fitted parameters are buffers: they move with `.to(device)`, are saved in the state_dict, and are exported by
-    `torch.export` (the methods without tables: all but isotonic, histogram and bbq). They stay float64 when the model
-    is made half precision; the calibrator works in the dtype of the logits, float32 at least.
+    The fitted parameters are buffers: they move with `.to(device)`, are saved in the state_dict and exported by
+    `torch.export` (all methods but the two links). They stay float64 when the model is made half precision; the
+    calibrator works in the dtype of the logits, float32 at least.
 
     Args:
         model: returns logits (N, K).
@@ -54,9 +54,9 @@ class CalibratedModel(nn.Module):
         current.parameters = {name: value.detach().cpu().double() for name, value in self._tensors().items()}
         return current
 
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Calibrated probs (or what `output` says) of `model(*args, **kwargs)`."""
-        logits = self.model(*args, **kwargs)
+    def forward(self, inputs: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """Calibrated probs (or what `output` says) of `model(inputs, *args, **kwargs)`."""
+        logits = self.model(inputs, *args, **kwargs)
         self._fitted.check_classes(logits.shape[1])
         if logits.dtype in (torch.float16, torch.bfloat16):
             logits = logits.float()
