@@ -74,13 +74,29 @@ def test_the_epochs_loss_is_the_mean_over_its_samples(tiny, build, reduction):
 def test_the_compiled_objective_gives_the_same_numbers(tiny, build, loss):
     torch._dynamo.reset()
     eager, traced = build(tiny.replace(loss=loss)), build(tiny.replace(loss=loss))
-    traced.step.objectives[300] = torch.compile(traced.step.objective, backend="aot_eager", dynamic=False)
+    prepared = prepare(traced.step, "compile", device=torch.device("cpu"), backend="aot_eager")
+    assert (prepared.mode, prepared.note, list(traced.step.compiled)) == ("compile", None, [300])
     for run in (eager, traced):
         torch.manual_seed(0)  # for the feature noise
         for size in run.feed.sizes:
             run.step(size)
     for name, tensor in weights_of(eager).items():
         torch.testing.assert_close(weights_of(traced)[name], tensor, rtol=1e-5, atol=1e-6)
+
+
+def test_another_loss_and_seed_find_the_network_compiled(tiny, build):
+    torch._dynamo.reset()
+    graphs: list[int] = []
+
+    def count(module, _inputs):
+        graphs.append(len(module.graph.nodes))
+        return module.forward
+
+    for number, loss in enumerate(("ce", "bsce-gra", "ce")):
+        run = build(tiny.replace(loss=loss, model="cnn", model_options={"width": 4}), seed=number)
+        prepare(run.step, "compile", device=torch.device("cpu"), backend=count)
+        run.step(300)
+    assert len(graphs) == 3  # the network once, and the two losses
 
 
 def test_warming_up_changes_nothing(tiny, build):
@@ -128,7 +144,7 @@ def test_a_compiler_that_fails_leaves_the_eager_step(tiny, build, monkeypatch):
     assert "no compiler here" in prepared.note
     assert all(torch.equal(t, before[name]) for name, t in weights_of(run).items())
     run.step(300)  # and it works
-    assert run.step.objectives == {}
+    assert run.step.compiled == {}
     assert float(run.step.total) > 0
 
 

@@ -1,15 +1,16 @@
 """The whole step as one CUDA graph.
 
-A step of ResNet-50 at batch 128 is about a thousand kernels of a few microseconds: launched one by one, the host is
-the slow part. Captured once and replayed, they follow each other without a gap. The forward and backward of full
-batches go through `torch.compile` first; the last, smaller batch of an epoch gets a graph of its own from the
-uncompiled code, which saves a second compilation for one step an epoch. Warming up runs real steps, so all state is
-put back afterwards, bit for bit.
+A step of ResNet-50 at batch 128 is about a thousand kernels of a few microseconds: launched one by one, the host is the
+slow part. Captured once and replayed, they follow each other without a gap. The forward and backward of full batches go
+through `torch.compile` first, the network apart from the loss, so that another loss or seed finds the network compiled. The
+last, smaller batch of an epoch gets a graph of its own from the uncompiled code: a second compilation for one step an epoch
+would not pay. Warming up runs real steps, so all state is put back afterwards, bit for bit.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,51 +21,77 @@ from calgrad.train.step import TrainStep
 WARM_UP_STEPS = 3
 """As torch.cuda.graph's documentation asks: lazy initialisation and algorithm choice must lie behind the capture."""
 
+TUNED: dict[str, Any] = {"max_autotune": True, "coordinate_descent_tuning": True}
+"""What `graph-tuned` adds: minutes of choosing among kernels, for long runs."""
+
+MANY_RUNS = 64
+"""Recompilations that dynamo may make of one function before it gives up; its 8 is too few for a sweep in one process."""
+
 
 @dataclass(frozen=True)
 class Prepared:
     """How a run's steps are computed, the seconds that took to prepare, and why it is not as asked for, if so."""
 
     mode: str
-    seconds: float
+    seconds: float = 0.0
     note: str | None = None
 
 
-def prepare(step: TrainStep, mode: str, *, device: torch.device, inductor: dict[str, Any] | None = None) -> Prepared:
+def prepare(
+    step: TrainStep,
+    mode: str,
+    *,
+    device: torch.device,
+    backend: str | Callable[..., Any] = "inductor",
+    inductor: dict[str, Any] | None = None,
+) -> Prepared:
     """Compile and capture `step` as `mode` says; the feed must be at the start of an epoch.
 
     Args:
         step: The step.
-        mode: auto, none, compile, graph or graph-tuned, as in `Recipe.compile`; `graph-eager`: not compiled.
+        mode: auto, none, compile, graph or graph-tuned, as in `Recipe.compile`; `graph-eager` captures uncompiled code.
         device: Where it runs.
-        inductor: Options for `torch.compile`, for benchmarks.
+        backend: Of `torch.compile`.
+        inductor: Options of the compiler, for benchmarks.
     """
     started = time.perf_counter()
+    can_capture = device.type == "cuda" and step.group.world == 1
     if mode == "auto":
         # Collectives inside a captured step are a matter of luck across NCCL versions: several processes run eagerly.
-        mode = "graph" if device.type == "cuda" and step.group.world == 1 else "none"
+        mode = "graph" if can_capture else "none"
     if mode == "none":
-        return Prepared(mode, 0.0)
-    wants_graph = mode.startswith("graph") and device.type == "cuda" and step.group.world == 1
-    note = None
-    if mode.startswith("graph") and not wants_graph:
-        note = "the step ran eagerly: a CUDA graph needs CUDA and a single process"
-        return Prepared("none", 0.0, note)
+        return Prepared(mode)
+    if mode.startswith("graph") and not can_capture:
+        return Prepared("none", note="the step ran eagerly: a CUDA graph needs CUDA and a single process")
     full = step.feed.sizes[0]
-    if mode != "graph-eager":
-        tuned = "max-autotune-no-cudagraphs" if mode == "graph-tuned" else None
-        step.objectives[full] = torch.compile(step.objective, dynamic=False, mode=tuned, options=inductor)  # type: ignore[call-overload]
     try:
-        if wants_graph:
+        if mode != "graph-eager":
+            options = {**(TUNED if mode == "graph-tuned" else {}), **(inductor or {})}
+            compile_step(step, full, backend=backend, options=options)
+        if mode.startswith("graph"):
             capture(step)
         else:
             warm_up(step, full)
     except Exception as error:  # compilers and drivers fail in many ways; the eager step still gives the same numbers
         step.replays.clear()
-        step.objectives.clear()
-        note = f"the step ran eagerly: {mode} failed with {type(error).__name__}: {str(error).strip()[:300]}"
-        mode = "none"
-    return Prepared(mode, time.perf_counter() - started, note)
+        step.compiled.clear()
+        text = " ".join(str(error).split())[:300]
+        note = f"the step ran eagerly: {mode} failed with {type(error).__name__}: {text}"
+        return Prepared("none", time.perf_counter() - started, note)
+    return Prepared(mode, time.perf_counter() - started)
+
+
+def compile_step(
+    step: TrainStep,
+    size: int,
+    *,
+    backend: str | Callable[..., Any] = "inductor",
+    options: dict[str, Any] | None = None,
+) -> None:
+    """Put compiled versions of the network and of the loss into `step`, for batches of `size` samples."""
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, MANY_RUNS)
+    settings: dict[str, Any] = {"dynamic": False, "backend": backend, "options": options or None}
+    step.compiled[size] = (torch.compile(step.forward, **settings), torch.compile(step.criterion, **settings))
 
 
 def warm_up(step: TrainStep, size: int, steps: int = 1) -> None:
@@ -80,12 +107,10 @@ def warm_up(step: TrainStep, size: int, steps: int = 1) -> None:
             step.restore(before)
 
 
-def capture(step: TrainStep) -> None:
-    """Capture a graph for each size of batch an epoch has."""
-    sizes = list(dict.fromkeys(step.feed.sizes))
+def capture(step: TrainStep, sizes: list[int] | None = None, pool: Any = None) -> Any:
+    """Capture a graph for each size of batch an epoch has; returns the memory pool, which further captures may share."""
     current, side = torch.cuda.current_stream(), torch.cuda.Stream()
-    pool = None
-    for size in sizes:
+    for size in sizes or list(dict.fromkeys(step.feed.sizes)):
         side.wait_stream(current)
         with torch.cuda.stream(side):
             warm_up(step, size, WARM_UP_STEPS)
@@ -98,6 +123,7 @@ def capture(step: TrainStep) -> None:
         pool = graph.pool()
         step.replays[size] = graph.replay
     step.optimiser.zero_grad(set_to_none=True)
+    return pool
 
 
 def _origin(step: TrainStep) -> dict[str, torch.Tensor]:

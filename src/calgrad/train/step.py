@@ -23,6 +23,9 @@ from calgrad.train.ema import Ema
 from calgrad.train.optim import epoch_table, state_tensors
 from calgrad.train.recipe import Recipe
 
+Forward = Callable[[int], tuple[Tensor, ...]]
+Criterion = Callable[..., Tensor]
+
 
 class Feed(Protocol):
     """Where a step's samples come from."""
@@ -96,8 +99,8 @@ class TrainStep:
         self.rates = torch.zeros(len(feed.sizes), device=lr.device)
         self.index = torch.zeros((), dtype=torch.int64, device=lr.device)
         self.total = torch.zeros((), dtype=torch.float64, device=lr.device)
-        self.objectives: dict[int, Callable[[int], Tensor]] = {}
-        """A compiled objective by batch size, where there is one."""
+        self.compiled: dict[int, tuple[Forward, Criterion]] = {}
+        """Compiled `forward` and `criterion` by batch size, where there are any."""
         self.replays: dict[int, Callable[[], None]] = {}
         """A captured step by batch size, where there is one."""
 
@@ -121,7 +124,7 @@ class TrainStep:
         """The step. Nothing here waits for the device, and every tensor that outlives it stays where it is."""
         self.lr.copy_(self.rates.index_select(0, self.index.view(1)).squeeze(0))
         self.optimiser.zero_grad(set_to_none=True)
-        loss = self.objectives.get(size, self.objective)(size)
+        loss = self.objective(size)
         # The processes' gradients are averaged on the way, but they must add up.
         (loss * self.group.world).backward()
         if self.recipe.clip is not None:
@@ -134,14 +137,22 @@ class TrainStep:
         self.index.add_(1)
 
     def objective(self, size: int) -> Tensor:
-        """The loss of the next batch; this is the part that `torch.compile` gets."""
-        x, labels = self.feed.take(size)
-        logits, features = self.net(x)
+        """The loss of the next batch."""
+        forward, criterion = self.compiled.get(size, (self.forward, self.criterion))
+        outputs = forward(size)
         if self.group.world > 1:
             start, stop = self.group.bounds(size)
-            logits = self.group.gather(logits[: stop - start], size)
-            features = self.group.gather(features[: stop - start], size)
-            labels = self.group.gather(labels[: stop - start], size)
+            outputs = tuple(self.group.gather(rows[: stop - start], size) for rows in outputs)
+        return criterion(*outputs)
+
+    def forward(self, size: int) -> tuple[Tensor, ...]:
+        """Logits, features and labels of the next batch. It knows no loss, so one compilation serves all of them."""
+        x, labels = self.feed.take(size)
+        logits, features = self.net(x)
+        return logits, features, labels
+
+    def criterion(self, logits: Tensor, features: Tensor, labels: Tensor) -> Tensor:
+        """The loss of a batch's outputs."""
         return batch_loss(self.loss, bare(self.net).model.head, logits, features, labels)
 
     def state_tensors(self) -> dict[str, Tensor]:
