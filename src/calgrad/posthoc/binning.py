@@ -21,7 +21,7 @@ SCHEMES = ("mass", "width")
 
 
 class Isotonic(OneVersusRest):
-    """The rising function of s of least squared error, which is also that of least NLL (pool adjacent violators).
+    """The rising function of s of least squared error, which is also that of least NLL (pool adjacent violators) [Zadrozny02].
 
     Args:
         smoothing: as in every one-versus-rest method.
@@ -62,7 +62,7 @@ class Steps(OneVersusRest):
 
 
 class Histogram(Steps):
-    """Histogram binning (Zadrozny, Elkan 2001): the share of positives in the bin that s falls into.
+    """Histogram binning [Zadrozny01]: the share of positives in the bin that s falls into.
 
     Args:
         bins: how many a class.
@@ -97,7 +97,7 @@ class Histogram(Steps):
 
 
 class BBQ(Steps):
-    """Bayesian binning into quantiles (Naeini, Cooper, Hauskrecht 2015).
+    """Bayesian binning into quantiles [Naeini15].
 
     Every number of equal-mass bins from N^(1/3) / 10 to 10 N^(1/3) is a model, scored by its marginal likelihood
     under a Beta prior in each bin; the answer is the average of the models' answers, weighted by score. As a sum of

@@ -1,4 +1,4 @@
-"""Ensemble temperature scaling (Zhang, Kailkhura, Han 2020): w1 softmax(logits / T) + w2 softmax(logits) + w3 / K.
+"""Ensemble temperature scaling [Zhang20]: w1 softmax(logits / T) + w2 softmax(logits) + w3 / K.
 
 T is that of temperature scaling; the weights w >= 0 sum to one and minimise the NLL. That is a convex problem in
 three numbers, and temperature scaling (1, 0, 0), doing nothing (0, 1, 0) and the uniform answer are corners of it:

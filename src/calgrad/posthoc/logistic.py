@@ -60,7 +60,7 @@ class Platt(Logistic):
 
 
 class Beta(Logistic):
-    """log(q / (1 - q)) = a log p - b log(1 - p) + c, with a, b >= 0 (Kull, Silva Filho, Flach 2017).
+    """log(q / (1 - q)) = a log p - b log(1 - p) + c, with a, b >= 0 [Kull17].
 
     The family holds the identity (a = b = 1, c = 0), and maps that Platt scaling can't make: it bends the two ends of
     [0, 1] separately.

@@ -30,7 +30,8 @@ class CalibratedModel(nn.Module):
 
     Example:
         >>> import torch, calgrad
-        >>> net, x, labels = torch.nn.Linear(4, 3), torch.randn(500, 4), torch.randint(3, (500,))
+        >>> net, x = torch.nn.Linear(4, 3), torch.randn(500, 4)
+        >>> labels = torch.multinomial((2 * net(x)).softmax(1), 1)[:, 0]
         >>> calibrator = calgrad.make_calibrator("temperature").fit(net(x), labels)
         >>> calgrad.CalibratedModel(net, calibrator)(x).sum(1).allclose(torch.ones(500))
         True

@@ -22,7 +22,15 @@ from calgrad.posthoc.temperature import Temperature
 
 @dataclass(frozen=True)
 class CalibratorEntry:
-    """A calibrator's line in the table: `build(**options)` makes an unfitted one."""
+    """A row of the table.
+
+    Attributes:
+        name: what `make_calibrator` and saved files call it.
+        formula: from logits z (and log-odds s_k) to probs.
+        summary: what it is for, in a line.
+        reference: its key in docs/references.md.
+        build: makes an unfitted one from its options.
+    """
 
     name: str
     formula: str
@@ -47,75 +55,75 @@ CALIBRATORS: dict[str, CalibratorEntry] = {
     entry.name: entry
     for entry in [
         _entry(Identity, "softmax(z)", "Does nothing: what the others are compared with."),
-        _entry(Temperature, "softmax(z / T)", "T of least NLL, exactly. The one to begin with.", "Guo et al. 2017"),
+        _entry(Temperature, "softmax(z / T)", "T of least NLL, exactly. The one to begin with.", "Guo17"),
         _entry(
             TemperatureECE,
             "softmax(z / T), T in 0.1 ... 10.0",
             "T of least 15-bin ECE on the paper's grid, to repeat published numbers.",
-            "Mukhoti et al. 2020",
+            "Mukhoti20",
         ),
         _entry(
             EnsembleTemperature,
             "w1 softmax(z / T) + w2 softmax(z) + w3 / K",
             "A mixture around temperature scaling; keeps predictions.",
-            "Zhang et al. 2020",
+            "Zhang20",
         ),
-        _entry(VectorScaling, "softmax(w * z + b)", "A scale and an offset for each class.", "Guo et al. 2017"),
+        _entry(VectorScaling, "softmax(w * z + b)", "A scale and an offset for each class.", "Guo17"),
         _entry(
             MatrixScaling,
             "softmax(W z + b)",
             "A full matrix, its off-diagonal and bias held back; strength by cross-validation.",
-            "Guo et al. 2017; Kull et al. 2019",
+            "Guo17; Kull19",
         ),
-        _entry(Dirichlet, "softmax(W log softmax(z) + b)", "Matrix scaling of log-probabilities.", "Kull et al. 2019"),
+        _entry(Dirichlet, "softmax(W log softmax(z) + b)", "Matrix scaling of log-probabilities.", "Kull19"),
         _entry(
             StructuredVectorScaling,
             "softmax(w * x + b), x = log of tempered probs mixed with 1/K",
             "Vector scaling that falls back to temperature scaling where samples are few.",
-            "Berta et al. 2025",
+            "Berta25b",
         ),
         _entry(
             StructuredMatrixScaling,
             "softmax(W x + b), same x",
             "Matrix scaling that falls back to vector, then temperature scaling. Strong with many samples.",
-            "Berta et al. 2025",
+            "Berta25b",
         ),
-        _entry(Platt, "sigmoid(a s_k + b)", f"A line in the log-odds; {_ONE_VERSUS_REST}.", "Platt 1999"),
+        _entry(Platt, "sigmoid(a s_k + b)", f"A line in the log-odds; {_ONE_VERSUS_REST}.", "Platt99"),
         _entry(
             Beta,
             "logit q = a log p - b log(1 - p) + c",
             f"Bends both ends of [0, 1] on their own; {_ONE_VERSUS_REST}.",
-            "Kull et al. 2017",
+            "Kull17",
         ),
         _entry(
             Isotonic,
             "a rising function of s_k",
             f"Any monotone map; wants thousands of samples; {_ONE_VERSUS_REST}.",
-            "Zadrozny, Elkan 2002",
+            "Zadrozny02",
         ),
         _entry(
             Histogram,
             "share of class k in the bin of s_k",
             f"Steps; {_ONE_VERSUS_REST}.",
-            "Zadrozny, Elkan 2001",
+            "Zadrozny01",
         ),
         _entry(
             BBQ,
             "average of histograms, weighted by marginal likelihood",
             f"Steps, their number averaged over; {_ONE_VERSUS_REST}.",
-            "Naeini et al. 2015",
+            "Naeini15",
         ),
         _entry(
             Link,
             "p / u(p), normalised, for a -gra loss",
             "The posterior that the training loss's minimiser encodes; no parameter. Needs `loss`.",
-            "calgrad, docs/link.md",
+            "docs/link.md",
         ),
         _entry(
             LinkTemperature,
             "link of softmax(z / T)",
             "Temperature first, then the link; T of least NLL. Needs `loss`.",
-            "calgrad, docs/link.md",
+            "docs/link.md",
         ),
     ]
 }

@@ -62,7 +62,7 @@ class VectorScaling(Calibrator):
 class MatrixScaling(Calibrator):
     """softmax(W logits + b), with off-diagonal and intercept regularisation (ODIR).
 
-    Kull et al. 2019 hold back the off-diagonal of W and b, and leave its diagonal to the data. So here: each
+    [Kull19] hold back the off-diagonal of W and b, and leave its diagonal to the data. So here: each
     off-diagonal entry of T W is held at 0 by strength * K (K - 1) / N, each bias by strength * K / N, the units of
     "sms", in which 1 is a fair strength whatever N and K; each diagonal entry of T W by the weak prior of vector
     scaling.
@@ -106,7 +106,7 @@ class MatrixScaling(Calibrator):
 
 
 class Dirichlet(MatrixScaling):
-    """softmax(W log softmax(logits) + b): Dirichlet calibration (Kull et al. 2019), with ODIR.
+    """softmax(W log softmax(logits) + b): Dirichlet calibration [Kull19], with ODIR.
 
     If the model's probs given the label are Dirichlet distributed, one for each class, this is the exact posterior.
     It is matrix scaling on log-probabilities: unlike logits, they don't change when a constant is added to a row.

@@ -1,4 +1,4 @@
-"""Structured vector and matrix scaling (SVS, SMS; Berta et al. 2025, the defaults of probmetrics).
+"""Structured vector and matrix scaling ([Berta25b]: SVS, SMS, with the defaults of probmetrics).
 
 Temperature scaling comes first, and its answer is mixed with the uniform distribution by the weight of one sample in
 N + 1, so that log-probabilities are bounded whatever the logits were:

@@ -1,4 +1,4 @@
-"""Temperature scaling: softmax(logits / T), with the T that minimises the validation NLL, exactly.
+"""Temperature scaling [Guo17]: softmax(logits / T), with the T that minimises the validation NLL, exactly.
 
 With a = 1/T and d = logits minus the row's largest, the mean NLL is f(a) = mean(logsumexp(a d) - a d_y). It is convex
 in a:
