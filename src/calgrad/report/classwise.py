@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def class_diagrams(
-    probs: ArrayLike | None = None, labels: ArrayLike | None = None, *, logits: ArrayLike | None = None, bins: int = 15
+    probs: ArrayLike | None = None, labels: ArrayLike | None = None, *, logits: ArrayLike | None = None, bins: int = 10
 ) -> list[Diagram]:
     """The diagram of each class: p_k against whether the label is k.
 
@@ -40,7 +40,7 @@ def draw_classwise(
     probs: ArrayLike | None = None,
     logits: ArrayLike | None = None,
     class_names: Sequence[str] | None = None,
-    bins: int = 15,
+    bins: int = 10,
     limit: int = 12,
     title: str = "",
 ) -> Figure:
@@ -67,7 +67,7 @@ def draw_classwise(
     if len(names) != len(diagrams):
         raise InputError(f"{len(names)} class names were given for {len(diagrams)} classes")
     shown = sorted(range(len(diagrams)), key=lambda k: -diagrams[k].error)[:limit]
-    columns = min(len(shown), 4 if len(shown) != 5 else 5)
+    columns = min(len(shown), 5 if len(shown) in (5, 9, 10) else 4)
     rows = math.ceil(len(shown) / columns)
     with style():
         figure = blank(2.25 * columns, 2.25 * rows + 0.3)

@@ -79,7 +79,7 @@ def draw_confidence(
         for x, name, line in ((counts.accuracy, "accuracy", "-"), (counts.mean_confidence, "mean confidence", ":")):
             ax.axvline(PERCENT * x, color=INK, ls=line, lw=1.3, label=f"{name} {PERCENT * x:.1f} %")
         ax.set(xlim=(0, PERCENT), xlabel="the model says (%)", ylabel="samples", title=title)
-        ax.legend(loc="lower left", fontsize=8.5)
+        ax.legend(loc="upper left", fontsize=8.5)
     return figure
 
 

@@ -93,7 +93,7 @@ def draw_risk_coverage(
             ax.plot([0, PERCENT], 2 * [PERCENT * curve.error], color=colour, lw=0.8, ls=":")
         ax.set(xlabel="coverage: the most confident share (%)", ylabel="error among them (%)", xlim=(0, PERCENT))
         ax.set_ylim(bottom=0)
-        ax.legend(loc="upper left")
+        ax.legend(loc="upper left", bbox_to_anchor=(0.0, 0.93))
         if len(named) == 1:
             ax.annotate("random order", (2, PERCENT * next(iter(named.values())).error), (0, -4), textcoords="offset points",
                         fontsize=8, color="#555555", va="top")  # fmt: skip

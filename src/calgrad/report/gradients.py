@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SHOWN = 4000
+FEWEST = 5
+"""A step of the Brier score with fewer samples has no median worth drawing."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,15 @@ def read_gradients(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def gradient_trend(columns: Mapping[str, Any], *, groups: int = 20) -> GradientTrend:
-    """Group the samples into equal shares by Brier score; `columns` holds `brier` and `gradient_norm`."""
+    """Group the samples by Brier score, in steps of equal width; `columns` holds `brier` and `gradient_norm`."""
     brier, norm = (np.asarray(columns[name], dtype=np.float64) for name in ("brier", "gradient_norm"))
     if brier.ndim != 1 or brier.shape != norm.shape or not len(brier):
         raise InputError(f"`brier` and `gradient_norm` must be vectors of one length, got {brier.shape}, {norm.shape}")
-    order = brier.argsort(kind="stable")
-    parts = [part for part in np.array_split(order, min(groups, len(order))) if len(part)]
+    groups = min(groups, max(1, len(brier) // (4 * FEWEST)))
+    step = np.minimum((brier / max(brier.max(), 1e-12) * groups).astype(int), groups - 1)
+    parts = [
+        part for part in (np.flatnonzero(step == i) for i in range(groups)) if len(part) >= min(FEWEST, len(brier))
+    ]
     low, median, high = np.array([np.quantile(norm[part], [0.25, 0.5, 0.75]) for part in parts]).T
     return GradientTrend(
         np.array([brier[p].mean() for p in parts]), low, median, high, _spearman(brier, norm), len(brier)

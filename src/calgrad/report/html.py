@@ -7,6 +7,7 @@ names as text nodes only, and the page's own policy lets no script run but the o
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import hashlib
 import html
@@ -80,9 +81,9 @@ def save_text(path: Path, text: str) -> Path:
         unfinished.write_text(text, encoding="utf-8")
         os.replace(unfinished, path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
         raise FileError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
     return path
 
 

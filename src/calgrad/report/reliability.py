@@ -112,6 +112,7 @@ def draw_reliability(
     logits: ArrayLike | None = None,
     bins: int = 15,
     scheme: str = "equal-width",
+    start: float = 0.0,
     title: str = "",
     ax: Axes | None = None,
 ) -> Figure:
@@ -124,6 +125,7 @@ def draw_reliability(
         logits: (N, K) logits.
         bins: how many bins.
         scheme: "equal-width", "equal-mass" or "smooth".
+        start: where both axes begin, in [0, 1): 0.9 looks closely at a net whose samples crowd near 1.
         title: above the picture.
         ax: axes to draw on; without them a new figure, with the counts in a strip of its own.
 
@@ -143,7 +145,7 @@ def draw_reliability(
             strip = ax.inset_axes((0.0, -0.33, 1.0, 0.17), sharex=ax)
         _draw_curve(ax, data)
         _draw_counts(strip, data.curve)
-        ax.set_title(title)
+        ax.set(title=title, xlim=(PERCENT * start, PERCENT), ylim=(PERCENT * start, PERCENT))
     return figure
 
 
@@ -178,8 +180,12 @@ def _draw_curve(ax: Axes, data: Diagram, *, y: str = "is right (%)") -> None:
     else:
         draw_bins(ax, data)
     ax.set_ylabel(y)
-    ax.text(0.04, 0.965, "\n".join(_corner(data)), transform=ax.transAxes, va="top", fontsize=8.5, linespacing=1.4, zorder=6,
-            bbox={"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 2})  # fmt: skip
+    # In the corner that a model of this kind leaves free: curves of the over-confident lie below the diagonal.
+    x, y_at, ha, va = (0.04, 0.965, "left", "top") if _is_over(data.curve) else (0.96, 0.035, "right", "bottom")
+    box = {"facecolor": "white", "alpha": 0.85, "edgecolor": "none", "pad": 2}
+    ax.text(
+        x, y_at, "\n".join(_corner(data)), ha=ha, va=va, transform=ax.transAxes, fontsize=8.5, linespacing=1.4, zorder=6, bbox=box
+    )  # fmt: skip
 
 
 def draw_bins(ax: Axes, data: Diagram) -> None:
@@ -198,7 +204,8 @@ def draw_bins(ax: Axes, data: Diagram) -> None:
             bars = ax.bar(*at, color=colour, alpha=0.32, zorder=2, **common)
             for bar in bars if hatch else ():
                 bar.set(hatch=hatch, edgecolor=colour)
-    ax.errorbar(says, right, yerr=[right - low, high - right], fmt="o", color=INK, ms=4, elinewidth=1.2, zorder=4)
+    whiskers = np.maximum(0, [right - low, high - right])  # an end may miss the estimate by a rounding
+    ax.errorbar(says, right, yerr=whiskers, fmt="o", color=INK, ms=4, elinewidth=1.2, zorder=4)
     percent_axes(ax)
 
 
@@ -222,6 +229,10 @@ def _draw_counts(ax: Axes, curve: ReliabilityCurve, *, y: str = "samples") -> No
     ax.set_yscale("log")
     ax.set(xlabel="the model says (%)", ylabel=y, ylim=(0.8, max(10, 2 * int(curve.count.max()))))
     ax.grid(axis="x", visible=False)
+
+
+def _is_over(curve: ReliabilityCurve) -> bool:
+    return bool(np.nansum(curve.count * curve.gap) >= 0)
 
 
 def _corner(data: Diagram) -> list[str]:

@@ -174,7 +174,7 @@ def _recommended(rows: list[Repair], labels: Tensor) -> Repair:
 
 def _paired_p(difference: Tensor) -> float:
     """Two-sided p-value of "the mean difference is zero", by its normal limit."""
-    error = float(difference.std()) / math.sqrt(len(difference))
+    error = float(difference.std(correction=0)) / math.sqrt(max(len(difference) - 1, 1))
     mean = abs(float(difference.mean()))
     return math.erfc(mean / error / math.sqrt(2)) if error > 0 else float(mean == 0)
 

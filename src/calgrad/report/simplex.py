@@ -57,10 +57,10 @@ def uncertainty_field(loss: str | nn.Module, *, label: int = 0, steps: int = 60)
     return SimplexField(name, probs, values.double())
 
 
-def link_field(loss: str | nn.Module, *, steps: int = 12) -> SimplexField:
+def link_field(loss: str | nn.Module, *, steps: int = 10) -> SimplexField:
     """Where the link of a loss takes each point of a coarse grid."""
     module = make_loss(loss) if isinstance(loss, str) else loss
-    probs = simplex_grid(steps, inside=0.06)
+    probs = simplex_grid(steps, inside=0.1)
     with torch.no_grad():
         eta = posterior(module, probs)
     return SimplexField(loss if isinstance(loss, str) else type(loss).__name__, probs, eta.double())
@@ -70,7 +70,7 @@ def draw_uncertainty(
     field: SimplexField | str | nn.Module,
     *,
     label: int = 0,
-    classes: Sequence[str] = ("1", "2", "3"),
+    classes: Sequence[str] = ("class 1", "class 2", "class 3"),
     ax: Axes | None = None,
 ) -> Figure:
     """The weight u as a filled contour.
@@ -98,9 +98,12 @@ def draw_uncertainty(
 
 
 def draw_link(
-    field: SimplexField | str | nn.Module, *, classes: Sequence[str] = ("1", "2", "3"), ax: Axes | None = None
+    field: SimplexField | str | nn.Module,
+    *,
+    classes: Sequence[str] = ("class 1", "class 2", "class 3"),
+    ax: Axes | None = None,
 ) -> Figure:
-    """The link as arrows from p to the posterior it encodes; red where it lowers the confidence, blue where it raises it.
+    """The link as arrows from p to the posterior it encodes: dots where it raises the confidence, squares where it lowers it.
 
     Example:
         >>> import calgrad.plot
@@ -111,8 +114,11 @@ def draw_link(
     with style():
         figure, ax = canvas(ax, 4.2, 3.9)
         start, end = field.probs.numpy() @ CORNERS, field.values.numpy() @ CORNERS
-        raised = (field.values.amax(1) > field.probs.amax(1)).numpy()
-        for chosen, colour, words in ((raised, COLOURS[0], "more confident"), (~raised, COLOURS[1], "less confident")):
+        rise = (field.values.amax(1) - field.probs.amax(1)).numpy()
+        for chosen, colour, words in (
+            (rise > 1e-9, COLOURS[0], "more confident"),
+            (rise < -1e-9, COLOURS[1], "less confident"),
+        ):
             if not chosen.any():
                 continue
             move = end[chosen] - start[chosen]

@@ -2,7 +2,7 @@
 
 At each centre the samples nearby are weighted by a Gaussian that is reflected at 0 and 1, and the weighted accuracy is
 drawn against the weighted confidence. (Not against the centre: nets crowd near 1, and there the two differ.) The width
-is that of the smooth ECE, which sees the error at the resolution of the error itself, and no finer than two points.
+is that of the smooth ECE, which sees the error at the resolution of the error itself, kept between two and five points.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from calgrad.metrics.smooth import smooth_ece_of
 
 FINE = 4000
 POINTS = 61
-NARROWEST = 0.02
+NARROWEST, WIDEST = 0.02, 0.05
 FEWEST = 3.0
 """Where fewer samples than this lie under the Gaussian, nothing is drawn."""
 
@@ -53,7 +53,7 @@ def smooth_curve(confidence: Tensor, is_correct: Tensor, *, bandwidth: float | N
     With a `bandwidth` of its own the smooth ECE is not looked for, and `error` is NaN.
     """
     error = smooth_ece_of(confidence, is_correct) if bandwidth is None else float("nan")
-    bandwidth = max(error, NARROWEST) if bandwidth is None else bandwidth
+    bandwidth = min(max(error, NARROWEST), WIDEST) if bandwidth is None else bandwidth
     index = bin_index(confidence, equal_width_edges(FINE, dtype=confidence.dtype, device=confidence.device))
     sums = sums_of_index(index, confidence, is_correct, cells=FINE)
     full = (sums.count > 0).cpu().numpy()
