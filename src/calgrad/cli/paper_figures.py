@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -48,11 +48,17 @@ def fig_weights(out: Out = RESULTS / "paper", pictures: Pictures = None) -> None
     _draw("fig-weights", simplex_rows(), draw_simplex, out, pictures)
 
 
-def fig_ece_bars(runs: Runs = None, out: Out = RESULTS / "paper", pictures: Pictures = None) -> None:
+def fig_ece_bars(
+    runs: Runs = None,
+    cells: Annotated[str, typer.Option(help="which networks [cifar10/resnet50,cifar10/resnet110]")] = "",
+    out: Out = RESULTS / "paper",
+    pictures: Pictures = None,
+) -> None:
     """Figure 3: ECE, AdaECE and classwise ECE of every loss; published as bars, ours as dots with intervals."""
-    from calgrad.paper.ece_bars import draw_ece_bars, ece_bar_rows
+    from calgrad.paper.ece_bars import CELLS, draw_ece_bars, ece_bar_rows
 
-    _draw("fig-ece-bars", ece_bar_rows(run_rows(runs)), draw_ece_bars, out, pictures)
+    rows = ece_bar_rows(run_rows(runs), cells=parts(cells) or CELLS)
+    _draw("fig-ece-bars", rows, draw_ece_bars, out, pictures)
 
 
 def fig_gamma_beta(

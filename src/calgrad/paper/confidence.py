@@ -52,7 +52,7 @@ def draw_confidence(rows: Sequence[Row]) -> Figure:
                 axis.set_yscale("log")
                 if line is panels[0]:
                     axis.set_title(f"epoch {epoch}", fontsize=9)
-            line[0].set_ylabel(label, fontsize=9)
+            line[0].set_ylabel(label.replace(" (", "\n("), fontsize=8)
         axis.set_xlim(0, 1)
         figure.supxlabel(f"confidence ({rows[0]['setting']}, {rows[0]['split']})", fontsize=9)
         handles, names = panels[0][0].get_legend_handles_labels()

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from calgrad.paper.figures import COLUMN, column, distinct, look
+from calgrad.paper.figures import COLUMN, column, distinct, line_look, looks
 from calgrad.paper.runs import Row
 from calgrad.paper.traces import loss_labels, one_setting, setting_title
 from calgrad.report.style import FAINT, new_figure, style
@@ -19,11 +19,17 @@ from calgrad.report.style import FAINT, new_figure, style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SMOOTHING = 0.8
-"""How much of the average is kept from one validation to the next."""
+
+def smoothing(points: int) -> float:
+    """How much of the average is kept from one validation to the next: its memory is a tenth of the curve.
+
+    >>> smoothing(20), smoothing(70)
+    (0.5, 0.8571428571428572)
+    """
+    return min(0.9, max(0.0, 1 - 10 / points))
 
 
-def smoothed(values: Sequence[float], keep: float = SMOOTHING) -> list[float]:
+def smoothed(values: Sequence[float], keep: float) -> list[float]:
     """The exponential moving average, started at the first value.
 
     >>> smoothed([1.0, 0.0, 0.0], keep=0.5)
@@ -40,12 +46,13 @@ def ece_epoch_rows(
 ) -> list[Row]:
     """Per loss and epoch: the mean validation ECE over seeds, smoothed and not, and the learning rate."""
     chosen = loss_labels(one_setting(epochs, cell=cell, recipe=recipe))
+    chosen = [row for row in chosen if not losses or row["loss"] in losses]
     rows: list[Row] = []
     for label in distinct(chosen, "label"):
-        runs = [row for row in chosen if row["label"] == label and (not losses or row["loss"] in losses)]
+        runs = [row for row in chosen if row["label"] == label]
         steps = sorted({row["epoch"] for row in runs})
         means = [statistics.fmean(r["val_ece"] for r in runs if r["epoch"] == epoch) for epoch in steps]
-        for epoch, value, average in zip(steps, means, smoothed(means), strict=True):
+        for epoch, value, average in zip(steps, means, smoothed(means, smoothing(len(means))), strict=True):
             about = {"setting": setting_title(runs), "label": label, "loss": runs[0]["loss"]}
             about |= {"seeds": len(set(column(runs, "seed")))}
             rate = column(runs, "lr", epoch=epoch)[0]
@@ -58,18 +65,17 @@ def draw_ece_over_epochs(rows: Sequence[Row]) -> Figure:
     with style():
         figure = new_figure(COLUMN, 2.7)
         axis = figure.subplots()
-        for i, label in enumerate(distinct(rows, "label")):
-            colours = look(column(rows, "loss", label=label)[0], i)
+        for label, look in looks(rows).items():
             epochs = column(rows, "epoch", label=label)
             axis.plot(
                 epochs,
                 [100 * v for v in column(rows, "val_ece", label=label)],
-                color=colours["color"],
+                color=look["color"],
                 lw=0.6,
                 alpha=0.35,
             )
             averages = [100 * v for v in column(rows, "smoothed", label=label)]
-            axis.plot(epochs, averages, color=colours["color"], linestyle=colours["linestyle"], label=label)
+            axis.plot(epochs, averages, label=label, **line_look(look))
         first = [row for row in rows if row["label"] == rows[0]["label"]]
         for before, after in itertools.pairwise(first):
             if after["lr"] < 0.2 * before["lr"]:

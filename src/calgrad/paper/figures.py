@@ -22,10 +22,25 @@ _LOOKED_AT = ["ce", "focal", "bsce-gra", "dual", "bsce", "flsd53", "brier", "mmc
 _LINES = ["-", "--", "-.", ":"]
 
 
-def look(loss: str, position: int = 0) -> dict[str, Any]:
-    """Colour, marker and dashes of a loss, the same in every figure; `flsd53` and `focal` never meet in the paper's."""
-    index = _LOOKED_AT.index(loss) if loss in _LOOKED_AT else position
-    return {"color": COLOURS[index], "marker": MARKERS[index], "linestyle": _LINES[index % len(_LINES)]}
+def looks(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """Colour, marker and dashes of each `label` in rows, by its `loss`: the same in every figure where that is free."""
+    losses = {label: column(rows, "loss", label=label)[0] for label in distinct(rows, "label")}
+    taken: dict[str, int] = {}
+    for label, loss in losses.items():
+        if loss in _LOOKED_AT and _LOOKED_AT.index(loss) not in taken.values():
+            taken[label] = _LOOKED_AT.index(loss)
+    for label in losses:
+        free = [i for i in range(len(COLOURS)) if i not in taken.values()]
+        taken.setdefault(label, free[0] if free else 0)
+    return {
+        label: {"color": COLOURS[i], "marker": MARKERS[i], "linestyle": _LINES[i % len(_LINES)]}
+        for label, i in taken.items()
+    }
+
+
+def line_look(look: dict[str, Any]) -> dict[str, Any]:
+    """A look without its marker, for curves of many points."""
+    return {"color": look["color"], "linestyle": look["linestyle"]}
 
 
 def write_figure(

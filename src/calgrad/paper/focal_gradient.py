@@ -85,5 +85,5 @@ def draw_focal_gradient(rows: Sequence[Row]) -> Figure:
         axis.set(
             xlabel="probability of the label, $p$", ylabel="weight on the gradient of CE", xlim=(0, 1), ylim=(0, None)
         )
-        axis.legend(fontsize=8, loc="upper right")
+        axis.legend(fontsize=8, loc="upper right", labelspacing=0.25)
     return figure

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from calgrad.paper.figures import COLUMN, PAGE, column, distinct, look
+from calgrad.paper.figures import COLUMN, PAGE, column, distinct, line_look, looks
 from calgrad.paper.runs import Row
 from calgrad.paper.traces import loss_labels, one_setting, setting_title
 from calgrad.report.style import new_figure, style
@@ -50,15 +50,14 @@ def draw_gradient_density(rows: Sequence[Row]) -> Figure:
         figure = new_figure(COLUMN if len(epochs) == 1 else PAGE, 2.6)
         panels = figure.subplots(1, len(epochs), sharey=True, sharex=True, squeeze=False)[0]
         for axis, epoch in zip(panels, epochs, strict=True):
-            for i, label in enumerate(distinct(rows, "label")):
-                colours = look(column(rows, "loss", label=label)[0], i)
+            for label, look in looks(rows).items():
                 where = {"label": label, "epoch": epoch}
                 points = column(rows, "log10_norm", **where), column(rows, "density", **where)
-                axis.plot(*points, color=colours["color"], linestyle=colours["linestyle"], label=label)
+                axis.plot(*points, label=label, **line_look(look))
             axis.set_title(f"epoch {epoch}", fontsize=9)
             axis.set_ylim(0, None)
         panels[0].set_ylabel("density")
         figure.supxlabel(f"log10 of the gradient norm ({rows[0]['setting']})", fontsize=9)
         handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=8)
+        figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 4), fontsize=8)
     return figure

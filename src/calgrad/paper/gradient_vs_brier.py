@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from calgrad.paper.figures import PAGE, column, distinct, look
+from calgrad.paper.figures import PAGE, column, distinct, line_look, looks
 from calgrad.paper.runs import Row
 from calgrad.paper.traces import loss_labels, one_setting, setting_title
 from calgrad.report.style import new_figure, style
@@ -41,31 +41,32 @@ def gradient_brier_rows(
 
 
 def band_width(rows: Sequence[Row], label: str, epoch: int) -> float:
-    """The mean of log10(q90 / q10) over bins of samples the network is unsure about (Brier score above 0.1)."""
-    here = [r for r in rows if (r["label"], r["epoch"]) == (label, epoch) and r["brier"] > 0.1 and r["q10"] > 0]
+    """The mean of log10(q90 / q10) over bins of samples the network is unsure about (Brier score above 0.02)."""
+    here = [r for r in rows if (r["label"], r["epoch"]) == (label, epoch) and r["brier"] > 0.02 and r["q10"] > 0]
     return statistics.fmean(math.log10(r["q90"] / r["q10"]) for r in here) if here else math.nan
 
 
 def draw_gradient_vs_brier(rows: Sequence[Row]) -> Figure:
-    """One panel an epoch; the legend states the mean width of each band in the last one, in decades."""
+    """One panel an epoch: the median as a line, the middle 80 % as a band."""
     epochs = distinct(rows, "epoch")
     with style():
         figure = new_figure(PAGE, 2.6)
-        panels = figure.subplots(1, len(epochs), sharey=True, squeeze=False)[0]
+        panels = figure.subplots(1, len(epochs), sharex=True, sharey=True, squeeze=False)[0]
         for axis, epoch in zip(panels, epochs, strict=True):
-            for i, label in enumerate(distinct(rows, "label")):
+            for label, look in looks(rows).items():
                 where = {"label": label, "epoch": epoch}
-                colours = look(column(rows, "loss", label=label)[0], i)
                 brier = column(rows, "brier", **where)
                 band = column(rows, "q10", **where), column(rows, "q90", **where)
-                axis.fill_between(brier, *band, color=colours["color"], alpha=0.18, lw=0)
-                median = column(rows, "q50", **where)
-                axis.plot(brier, median, color=colours["color"], linestyle=colours["linestyle"], label=label)
+                axis.fill_between(brier, *band, color=look["color"], alpha=0.18, lw=0)
+                axis.plot(brier, column(rows, "q50", **where), label=label, **line_look(look))
             axis.set_title(f"epoch {epoch}", fontsize=9)
-            axis.set_xlim(0, 2)
             axis.set_yscale("log")
+        # The lowest bin of the sharpest loss reaches down to nothing; what matters is where samples still pull.
+        medians = [row["q50"] for row in rows if row["q50"] > 0]
+        panels[0].set_ylim(max(min(medians), max(medians) * 1e-5), 3 * max(row["q90"] for row in rows))
+        panels[0].set_xlim(0, max(row["brier"] for row in rows) + 0.05)
         panels[0].set_ylabel("gradient norm, last layer")
         figure.supxlabel(f"Brier score ({rows[0]['setting']}, training samples)", fontsize=9)
         handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=8)
+        figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 4), fontsize=8)
     return figure

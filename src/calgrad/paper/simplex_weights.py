@@ -97,5 +97,5 @@ def _draw_slice(axis: Axes, rows: Sequence[Row], name: str) -> Any:
         axis.text(at_x, at_y, text, ha="center", va="center", fontsize=8)
     axis.set_aspect("equal")
     axis.axis("off")
-    axis.set_title(f"$p_y$ = {SLICE:g}", fontsize=9, pad=8)
+    axis.set_title(f"$p_y$ = {SLICE:g}", fontsize=9, pad=13)
     return mesh

@@ -25,8 +25,8 @@ from calgrad.paper.runs import IDENTITY, Row, RunId, find_runs, identity_row, re
 from calgrad.predictions import Predictions
 from calgrad.train.record import Record
 
-BRIER_BINS = np.linspace(0, 2, 21)
-LOG_NORM_BINS = np.linspace(-8, 2, 101)
+BRIER_BINS = np.array([0, 0.01, 0.02, 0.05, *np.arange(1, 21) / 10])
+LOG_NORM_BINS = np.linspace(-12, 2, 57)
 CONFIDENCE_BINS = 20
 EPOCH_COLUMNS = ("epoch", "lr", "train_loss", "val_accuracy", "val_ece", "val_nll")
 
