@@ -93,17 +93,20 @@ def make_report(
             "nothing to report on: no predictions and no runs were found" + "".join(f"\n  {p}" for p in found.problems)
         )
     quota = max(8, CLASS_DIAGRAMS // max(1, len(found.models)))
-    described = []
+    described, fresh = [], {}
     for model in found.models:
-        key = f"{model.name};{quota};{model.stamp}"
+        classes = min(model.test.classes, quota)
+        key = f"{model.name};{classes};{model.stamp}"
         known = cache.get(key) if cache is not None and model.stamp else None
         if known is None:
-            known = describe_model(model, images=images, methods=methods if repairs else (), classes=quota, seed=seed)
-            if cache is not None:
-                cache[key] = known
+            known = describe_model(model, images=images, methods=methods if repairs else (), classes=classes, seed=seed)
+        fresh[key] = known
         described.append(dict(known))
         if on_model is not None:
             on_model()
+    if cache is not None:
+        cache.clear()
+        cache.update(fresh)
     note = _test_models(found.models, described, seed)
     return Report(
         {

@@ -175,10 +175,14 @@ function reliabilityChart(part, { scheme, bins, zoom, corner }) {
           svg("circle", { class: "point", cx: f.x(b.says), cy: f.y(b.right), r: 4.2 })]));
     }
     const words = corner(data);
+    // The corner that a model of this kind leaves free: curves of the over-confident lie below the diagonal.
+    const over = data.bins.reduce((sum, b) => sum + b.n * b.gap, 0) >= 0;
+    const wide = 14 + 6.4 * Math.max(...words.map((w) => w.length)), tall = 8 + 18 * words.length;
+    const cornerX = over ? f.left + 6 : f.right - wide - 6, cornerY = over ? f.top + 5 : f.bottom - tall - 8;
     const picture = svg("svg", { viewBox: `0 0 ${width} ${f.bottom + 122}` },
       svg("defs", {}, stripes(`${id}o`, "var(--over)"), f.clipPath), f.frame, svg("g", { "clip-path": `url(#${id})` }, marks),
-      svg("rect", { x: f.left + 6, y: f.top + 5, width: 7 + 6.4 * Math.max(...words.map((w) => w.length)), height: 8 + 18 * words.length, rx: 5, fill: "var(--paper)", opacity: 0.82 }),
-      words.map((text, i) => svg("text", { class: `halo${i ? " soft" : " strong"}`, x: f.left + 12, y: f.top + 20 + 18 * i }, text)),
+      svg("rect", { x: cornerX, y: cornerY, width: wide, height: tall, rx: 5, fill: "var(--paper)", opacity: 0.82 }),
+      words.map((text, i) => svg("text", { class: `halo${i ? " soft" : " strong"}`, x: cornerX + 6, y: cornerY + 16 + 18 * i }, text)),
       countStrip(f, data.bins, from, 62, "the model says (%)"));
     const s = part.smooth;
     const targets = smooth
