@@ -68,9 +68,10 @@ def surest_mistakes(
     log_probs = predictions.log_probs.double()
     given = log_probs.gather(1, predictions.labels[:, None]).squeeze(1)
     margin = log_probs.amax(dim=1) - given
-    margin[prediction == predictions.labels] = -1.0
-    wrong = [int(i) for i in margin.argsort(descending=True, stable=True)[:limit] if margin[i] >= 0]
-    wrong.sort(key=lambda i: (-float(confidence[i]), -float(margin[i])))
+    found = (prediction != predictions.labels).nonzero().squeeze(1)
+    found = found[margin[found].argsort(descending=True, stable=True)]
+    found = found[confidence[found].argsort(descending=True, stable=True)]
+    wrong = found[:limit].tolist()
     rows = []
     for i in wrong:
         name = str(predictions.ids[i]) if predictions.ids is not None else f"row {i}"

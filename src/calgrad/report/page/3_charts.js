@@ -182,7 +182,7 @@ function reliabilityChart(part, { scheme, bins, zoom, corner }) {
     const picture = svg("svg", { viewBox: `0 0 ${width} ${f.bottom + 122}` },
       svg("defs", {}, stripes(`${id}o`, "var(--over)"), f.clipPath), f.frame, svg("g", { "clip-path": `url(#${id})` }, marks),
       svg("rect", { x: cornerX, y: cornerY, width: wide, height: tall, rx: 5, fill: "var(--paper)", opacity: 0.82 }),
-      words.map((text, i) => svg("text", { class: `halo${i ? " soft" : " strong"}`, x: cornerX + 6, y: cornerY + 16 + 18 * i }, text)),
+      words.map((text, i) => svg("text", { class: `halo${i ? " soft" : " strong"}`, x: over ? cornerX + 6 : f.right - 12, "text-anchor": over ? "start" : "end", y: cornerY + 16 + 18 * i }, text)),
       countStrip(f, data.bins, from, 62, "the model says (%)"));
     const s = part.smooth;
     const targets = smooth

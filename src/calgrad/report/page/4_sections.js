@@ -111,7 +111,7 @@ function classTable(model) {
     { title: "samples", key: (r) => r.n, show: (r) => grouped(r.n) },
     { title: "confidence (%)", key: (r) => r.says, show: (r) => fixed(100 * r.says, 1) },
     { title: "right (%)", key: (r) => r.right, show: (r) => fixed(100 * r.right, 1) },
-    { title: "gap (points)", key: (r) => r.gap, show: (r) => points(r.gap), hint: "confidence minus accuracy: positive is over-confident" },
+    { title: "gap (points)", key: (r) => Math.abs(r.gap), show: (r) => points(r.gap), hint: "confidence minus accuracy: positive is over-confident" },
     { title: "p", key: (r) => r.p_value, show: (r) => pValue(r.p_value), hint: "chance of such a gap if calibrated, adjusted for the number of classes (Holm)" },
     { title: "classwise ECE (%)", key: (r) => r.ece, show: (r) => fixed(100 * r.ece, 2), hint: "error of the probability of this class over all samples" },
   ];
