@@ -105,7 +105,9 @@ def check_equality(data: Splits) -> None:
 
     # cuDNN adds up in no fixed order and four steps at this learning rate amplify it, so eager is measured against itself.
     chance, graph = distance(states[1], states[0]), distance(states[2], states[0])
-    print(f"float32, 4 steps with a last batch of 72: graph against eager {graph:.2e}, eager against itself {chance:.2e}")
+    print(
+        f"float32, 4 steps with a last batch of 72: graph against eager {graph:.2e}, eager against itself {chance:.2e}"
+    )
     assert graph < 3 * chance + 1e-6, (graph, chance)
     torch.backends.cudnn.allow_tf32 = True
 
@@ -115,10 +117,13 @@ def check_compiled(graphed: Run, eager: Run) -> None:
     losses = []
     for run in (eager, graphed):
         run.begin_epoch()
+        run.step.rates.fill_(
+            1e-3
+        )  # at the recipe's 0.1 the first steps are chaotic, and rounding decides where they go
         take_steps(run, 20)
         losses.append(float(run.step.total) / (20 * 128))
     print(f"compiled graph against eager, bf16, mean loss of 20 steps: {losses[1]:.5f} against {losses[0]:.5f}")
-    assert abs(losses[1] / losses[0] - 1) < 0.03, losses
+    assert abs(losses[1] / losses[0] - 1) < 0.01, losses
 
 
 # -------------------------------------------------------------------------------------------------------------- timing

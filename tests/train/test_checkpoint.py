@@ -63,7 +63,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
     path = tmp_path / "step-000000001.pt"
     torch.save({"tensors": Hostile()}, path)
     path.with_name(path.name + ".sha256").write_text(hashlib.sha256(path.read_bytes()).hexdigest() + "  x\n")
-    with pytest.raises(pickle.UnpicklingError, match="[Ww]eights"):
+    with pytest.raises(pickle.UnpicklingError, match=r"[Ww]eights"):
         load_latest(tmp_path, say=print)
 
 

@@ -7,9 +7,8 @@ import torch
 
 from calgrad.checks import InputError
 from calgrad.predictions import Predictions
-from calgrad.train import DivergedError, Record, train
+from calgrad.train import DivergedError, Record, default_folder, train
 from calgrad.train.checkpoint import list_checkpoints
-from calgrad.train.loop import default_folder
 from calgrad.train.weights import load_model
 
 
@@ -109,7 +108,7 @@ def test_a_diverged_loss_names_epoch_rate_and_last_good_checkpoint(tiny, tmp_pat
 
 
 def test_a_run_that_diverges_at_once_says_there_is_no_checkpoint(tiny, tmp_path):
-    with pytest.raises(DivergedError, match="in epoch 1 .* there was no checkpoint yet; lower the learning rate"):
+    with pytest.raises(DivergedError, match=r"in epoch 1 .* there was no checkpoint yet; lower the learning rate"):
         train(tiny.replace(lr=1e30, schedule="constant"), 1, folder=tmp_path / "run", quiet=True)
 
 

@@ -1,7 +1,9 @@
 """Training: `train(recipe, seed)` makes a run folder."""
 
+from calgrad.train.ends import DivergedError
+from calgrad.train.folders import default_folder
 from calgrad.train.graph import prepare
-from calgrad.train.loop import DivergedError, default_folder, train, validation_metrics
+from calgrad.train.loop import train, validation_metrics
 from calgrad.train.predict import predict
 from calgrad.train.recipe import Recipe, describe_fields, parse_assignment
 from calgrad.train.record import Record

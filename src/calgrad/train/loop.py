@@ -7,8 +7,6 @@ the last checkpoint; on a CPU it ends with the same bits as a run that nothing s
 
 from __future__ import annotations
 
-import math
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,17 +14,17 @@ from typing import Any
 
 import torch
 
-from calgrad.checks import CalgradError
 from calgrad.predictions import Predictions
-from calgrad.train.checkpoint import list_checkpoints
 from calgrad.train.distributed import process_group
+from calgrad.train.ends import check_finite, leave
+from calgrad.train.folders import clear, default_folder, is_finished
 from calgrad.train.gradients import last_layer_gradients, save_gradients
 from calgrad.train.graph import prepare
 from calgrad.train.optim import learning_rate
 from calgrad.train.progress import Progress, open_progress, open_tensorboard
 from calgrad.train.recipe import Recipe
-from calgrad.train.record import RECORD, Record, now, same_run
-from calgrad.train.run import CHECKPOINTS, Run, build_run
+from calgrad.train.record import now
+from calgrad.train.run import Run, build_run
 from calgrad.train.signals import Interrupted, StopRequest
 from calgrad.train.weights import WEIGHTS
 
@@ -35,10 +33,6 @@ OnEpoch = Callable[[Mapping[str, Any]], None]
 
 AGREE_EVERY = 20
 """Steps after which several processes ask each other whether to stop."""
-
-
-class DivergedError(CalgradError):
-    """The loss is no longer a number."""
 
 
 def train(
@@ -75,20 +69,21 @@ def train(
         quiet: Show no progress; without it, progress is shown on a terminal.
 
     Example:
+        >>> import tempfile
         >>> from calgrad.train import Recipe, Record, train
         >>> recipe = Recipe(data="digits", model="mlp", epochs=2, checkpoint_every=0)
-        >>> folder = train(recipe, seed=1, folder="/tmp/calgrad-example", quiet=True)
+        >>> folder = train(recipe, seed=1, folder=tempfile.mkdtemp(), quiet=True)
         >>> Record.load(folder).status
         'finished'
     """
     folder = Path(folder) if folder is not None else default_folder(recipe, seed)
     with process_group(device) as (group, chosen), _kept_rng(chosen):
-        if not overwrite and _is_finished(folder, recipe, seed):
+        if not overwrite and is_finished(folder, recipe, seed):
             return folder
         group.barrier()  # every process has looked before the first one writes
         if group.leads:
             if overwrite or not resume:
-                _clear(folder)
+                clear(folder)
             folder.mkdir(parents=True, exist_ok=True)
         group.barrier()
         run = build_run(recipe, seed, folder, device=chosen, group=group, data_root=data_root)
@@ -101,17 +96,6 @@ def train(
         with StopRequest() as stop, shown:
             _go(run, stop, shown, evaluate or validation_metrics, [f for f in (on_epoch, board) if f])
     return folder
-
-
-def default_folder(recipe: Recipe, seed: int) -> Path:
-    """`runs/<recipe>/<loss and its options>/seed-<seed>`."""
-    options = "".join(f"-{k}{v}" for k, v in sorted(recipe.loss_options.items()))
-    return (
-        Path("runs")
-        / (recipe.name or f"{recipe.data}-{recipe.model}").replace("/", "_")
-        / (recipe.loss + options)
-        / f"seed-{seed}"
-    )
 
 
 def validation_metrics(predictions: Predictions) -> dict[str, float]:
@@ -161,13 +145,13 @@ def _epoch(run: Run, stop: StopRequest, shown: Progress) -> dict[str, Any]:
             if stop.number or late or run.group.world > 1:
                 stopping, late = run.group.any(bool(stop.number), late, device=run.device)
                 if stopping:
-                    _check_finite(run, float(run.step.total))
-                    _leave(run, stop)
+                    check_finite(run, float(run.step.total))
+                    leave(run, stop)
                 if late:
-                    _check_finite(run, float(run.step.total))
+                    check_finite(run, float(run.step.total))
                     run.checkpoint()
     total = float(run.step.total)  # the epoch's one sync
-    _check_finite(run, total)
+    check_finite(run, total)
     seconds = time.perf_counter() - started
     run.record.add("train", seconds)
     run.record.add("images", sum(sizes[first:]))
@@ -187,7 +171,7 @@ def _after_epoch(run: Run, entry: dict[str, Any], evaluate: Evaluate) -> None:
     if last or run.epoch % recipe.eval_every == 0:
         with run.evaluated_weights():
             logits, labels, ids = run.logits("val")
-        _check_finite(run, float(logits.sum()))
+        check_finite(run, float(logits.sum()))
         if run.group.leads:
             measured = evaluate(run.predictions("val", logits, labels, ids))
             entry.update({f"val_{name}": float(value) for name, value in measured.items()})
@@ -241,47 +225,7 @@ def _save_gradients(run: Run) -> None:
 def _leave_if_asked(run: Run, stop: StopRequest) -> None:
     (stopping,) = run.group.any(bool(stop.number), device=run.device)
     if stopping and run.epoch < run.recipe.epochs:
-        _leave(run, stop)
-
-
-def _leave(run: Run, stop: StopRequest) -> None:
-    run.record.status = "interrupted"
-    path = run.checkpoint()
-    number = stop.number or 2
-    where = f"epoch {run.epoch + 1}, step {run.position} of {len(run.feed.sizes)}"
-    raise Interrupted(
-        f"stopped by signal {number} at {where}; {path} is written, and the same command goes on from there", number
-    )
-
-
-def _check_finite(run: Run, value: float) -> None:
-    if math.isfinite(value):
-        return
-    kept = list_checkpoints(run.folder / CHECKPOINTS)
-    rate = learning_rate(run.recipe, max(run.steps_done - 1, 0), len(run.feed.sizes))
-    run.record.status = "diverged"
-    if run.group.leads:
-        run.record.save(run.folder)
-    advice = "lower the learning rate, warm up longer or clip the gradient"
-    good = f"the last good checkpoint is {kept[0]}" if kept else "there was no checkpoint yet"
-    raise DivergedError(f"the loss is {value} in epoch {run.epoch + 1} at learning rate {rate:.4g}; {good}; {advice}")
-
-
-def _is_finished(folder: Path, recipe: Recipe, seed: int) -> bool:
-    if not (folder / RECORD).exists():
-        return False
-    record = Record.load(folder)
-    same_run(record, recipe, seed, folder)
-    return record.status == "finished"
-
-
-def _clear(folder: Path) -> None:
-    """Remove what a run writes, and nothing else."""
-    shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
-    shutil.rmtree(folder / "tensorboard", ignore_errors=True)
-    for pattern in (RECORD, WEIGHTS, "predictions-*.npz", "gradients-epoch-*.npz"):
-        for path in folder.glob(pattern):
-            path.unlink()
+        leave(run, stop)
 
 
 def _kept_rng(device: torch.device) -> Any:
