@@ -18,6 +18,7 @@ from calgrad.cli.paper_options import (
     Pictures,
     RecipeName,
     Runs,
+    loss_parts,
     parts,
     places,
     run_rows,
@@ -116,7 +117,7 @@ def _traced_command(name: str) -> Callable[..., None]:
                 f"--set eval_every=1 -o runs/digits`, then `calgrad paper {name} --runs runs/digits`; the paper's: `calgrad "
                 "paper table-ece --run --cells cifar10/resnet50`"
             )
-        rows = getattr(module, make_rows)(traces, losses=parts(losses), cell=cell, recipe=recipe)
+        rows = getattr(module, make_rows)(traces, losses=loss_parts(losses), cell=cell, recipe=recipe)
         _draw(name, rows, getattr(module, draw), out, pictures)
 
     return command

@@ -21,7 +21,7 @@ CellName = Annotated[
     str | None, typer.Option("--cell", help="which network: cifar10/resnet50 [the longest runs there are]")
 ]
 RecipeName = Annotated[str | None, typer.Option("--recipe", help="only runs of this recipe")]
-Losses = Annotated[str, typer.Option("--losses", "-l", help="only these losses, separated by commas")]
+Losses = Annotated[str, typer.Option("--losses", "-l", help="only these losses: ce,focal,bsce-gra:gamma=2,beta=2")]
 
 
 def places(runs: Sequence[Path] | None) -> list[Path]:
@@ -39,6 +39,17 @@ def run_rows(runs: Sequence[Path] | None) -> list[Any]:
 def parts(text: str) -> list[str]:
     """`a,b` as a list."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def loss_parts(text: str) -> list[str]:
+    """`ce,bsce-gra:gamma=2,beta=2` as ["ce", "bsce-gra:gamma=2;beta=2"]: an option belongs to the loss before it."""
+    losses: list[str] = []
+    for part in parts(text):
+        if "=" in part and ":" not in part and losses:
+            losses[-1] += f";{part}"
+        else:
+            losses.append(part)
+    return losses
 
 
 def show(tables: Sequence[Any], form: str) -> None:

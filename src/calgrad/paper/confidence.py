@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from calgrad.paper.figures import PAGE, column, distinct
 from calgrad.paper.runs import Row
-from calgrad.paper.traces import loss_labels, one_setting, setting_title
+from calgrad.paper.traces import loss_labels, one_setting, setting_title, with_losses
 from calgrad.report.style import COLOURS, new_figure, style
 
 if TYPE_CHECKING:
@@ -23,8 +23,7 @@ def confidence_figure_rows(
     confidences: Sequence[Row], *, losses: Sequence[str] = (), cell: str | None = None, recipe: str | None = None
 ) -> list[Row]:
     """Per loss, epoch and bin of confidence: predictions right and wrong, added over seeds."""
-    chosen = loss_labels(one_setting(confidences, cell=cell, recipe=recipe))
-    chosen = [r for r in chosen if not losses or r["loss"] in losses]
+    chosen = loss_labels(with_losses(one_setting(confidences, cell=cell, recipe=recipe), losses))
     rows: list[Row] = []
     for label, epoch in dict.fromkeys((r["label"], r["epoch"]) for r in chosen):
         here = [r for r in chosen if (r["label"], r["epoch"]) == (label, epoch)]

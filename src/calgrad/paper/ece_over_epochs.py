@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from calgrad.paper.figures import COLUMN, column, distinct, line_look, looks
 from calgrad.paper.runs import Row
-from calgrad.paper.traces import loss_labels, one_setting, setting_title
+from calgrad.paper.traces import loss_labels, one_setting, setting_title, with_losses
 from calgrad.report.style import FAINT, new_figure, style
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ def ece_epoch_rows(
     epochs: Sequence[Row], *, losses: Sequence[str] = (), cell: str | None = None, recipe: str | None = None
 ) -> list[Row]:
     """Per loss and epoch: the mean validation ECE over seeds, smoothed and not, and the learning rate."""
-    chosen = loss_labels(one_setting(epochs, cell=cell, recipe=recipe))
-    chosen = [row for row in chosen if not losses or row["loss"] in losses]
+    chosen = loss_labels(with_losses(one_setting(epochs, cell=cell, recipe=recipe), losses))
     rows: list[Row] = []
     for label in distinct(chosen, "label"):
         runs = [row for row in chosen if row["label"] == label]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from calgrad.paper.figures import COLUMN, PAGE, column, distinct, line_look, looks
 from calgrad.paper.runs import Row
-from calgrad.paper.traces import loss_labels, one_setting, setting_title
+from calgrad.paper.traces import loss_labels, one_setting, setting_title, with_losses
 from calgrad.report.style import new_figure, style
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ def gradient_density_rows(
     gradients: Sequence[Row], *, losses: Sequence[str] = (), cell: str | None = None, recipe: str | None = None
 ) -> list[Row]:
     """Per epoch, loss and bin of log10(norm): the density over all seeds there are, empty bins within the range too."""
-    chosen = loss_labels(one_setting([r for r in gradients if r["part"] == "density"], cell=cell, recipe=recipe))
-    chosen = [r for r in chosen if not losses or r["loss"] in losses]
+    kept = one_setting([row for row in gradients if row["part"] == "density"], cell=cell, recipe=recipe)
+    chosen = loss_labels(with_losses(kept, losses))
     width = round(chosen[0]["high"] - chosen[0]["low"], 6)
     bins = sorted({round(r["low"], 6) for r in chosen})
     steps = round((bins[-1] - bins[0]) / width) + 1
@@ -48,7 +48,7 @@ def draw_gradient_density(rows: Sequence[Row]) -> Figure:
     epochs = distinct(rows, "epoch")
     with style():
         figure = new_figure(COLUMN if len(epochs) == 1 else PAGE, 2.6)
-        panels = figure.subplots(1, len(epochs), sharey=True, sharex=True, squeeze=False)[0]
+        panels = figure.subplots(1, len(epochs), sharex=True, squeeze=False)[0]
         for axis, epoch in zip(panels, epochs, strict=True):
             for label, look in looks(rows).items():
                 where = {"label": label, "epoch": epoch}

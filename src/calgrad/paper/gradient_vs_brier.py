@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from calgrad.paper.figures import PAGE, column, distinct, line_look, looks
 from calgrad.paper.runs import Row
-from calgrad.paper.traces import loss_labels, one_setting, setting_title
+from calgrad.paper.traces import loss_labels, one_setting, setting_title, with_losses
 from calgrad.report.style import new_figure, style
 
 if TYPE_CHECKING:
@@ -29,11 +29,12 @@ def gradient_brier_rows(
     gradients: Sequence[Row], *, losses: Sequence[str] = (), cell: str | None = None, recipe: str | None = None
 ) -> list[Row]:
     """Per epoch, loss and bin of the Brier score: quantiles of the gradient norm, of the first seed there is."""
-    chosen = loss_labels(one_setting([r for r in gradients if r["part"] == "by-brier"], cell=cell, recipe=recipe))
+    kept = one_setting([row for row in gradients if row["part"] == "by-brier"], cell=cell, recipe=recipe)
+    chosen = loss_labels(with_losses(kept, losses))
     rows: list[Row] = []
     for row in chosen:
         first = min(r["seed"] for r in chosen if r["label"] == row["label"])
-        if row["seed"] == first and row["count"] >= FEWEST and (not losses or row["loss"] in losses):
+        if row["seed"] == first and row["count"] >= FEWEST:
             about = {"setting": setting_title([row]), "label": row["label"], "loss": row["loss"], "epoch": row["epoch"]}
             centre = (row["low"] + row["high"]) / 2
             rows.append({**about, "brier": centre, **{k: row[k] for k in ("count", "q10", "q50", "q90")}})

@@ -33,7 +33,7 @@ MINIMISED: tuple[tuple[str, dict[str, float]], ...] = (
     ("bsce-gra", {"gamma": 2, "beta": 2}),
     ("bsce-gra", {"gamma": 4, "beta": 2}),
 )
-DAMPING, ITERATIONS = 0.05, 6000
+DAMPING, ITERATIONS, CONVERGED = 0.08, 6000, 1e-15
 
 
 def random_distributions(rows: int, classes: int, *, seed: int) -> Tensor:
@@ -79,7 +79,10 @@ def stationary_point(loss: torch.nn.Module, eta: Tensor) -> Tensor:
     for _ in range(ITERATIONS):
         factor = loss.log_factor(logits.softmax(dim=1))  # type: ignore[operator]
         target = eta.log() if factor is None else eta.log() + factor
-        logits = torch.lerp(logits.log_softmax(dim=1), target.log_softmax(dim=1), DAMPING)
+        step = DAMPING * (target.log_softmax(dim=1) - logits.log_softmax(dim=1))
+        logits = logits + step
+        if float(step.abs().max()) < CONVERGED:
+            break
     return logits.softmax(dim=1)
 
 

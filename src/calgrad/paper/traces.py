@@ -140,6 +140,20 @@ def one_setting(rows: Sequence[Row], *, cell: str | None = None, recipe: str | N
     return [row for row in wanted if setting(row) == longest]
 
 
+def with_losses(rows: Sequence[Row], losses: Sequence[str]) -> list[Row]:
+    """The rows of these losses, each "focal" or, for certain options, "bsce-gra:gamma=2;beta=2"; all where none is named."""
+    wanted = [(name, set(filter(None, options.split(";")))) for name, _, options in (x.partition(":") for x in losses)]
+
+    def is_wanted(row: Row) -> bool:
+        return any(row["loss"] == name and options <= set(row["options"].split(";")) for name, options in wanted)
+
+    kept = [row for row in rows if not wanted or is_wanted(row)]
+    if not kept:
+        known = sorted({RunId.of_row(row).loss_label for row in rows})
+        raise InputError(f"no run of {', '.join(losses)}; there are: {', '.join(known)}")
+    return kept
+
+
 def setting_title(rows: Sequence[Row]) -> str:
     """What the rows of one setting were made with."""
     run = RunId.of_row(rows[0])
