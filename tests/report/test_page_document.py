@@ -319,6 +319,25 @@ def test_tiny_and_degenerate_files_make_a_page(logits, labels):
     assert embedded(html)["models"][0]["n"] == len(labels)
 
 
+def test_losses_pooled_over_seeds_are_on_the_page():
+    from calgrad.losses import make_loss
+    from calgrad.report.comparison import Candidate, compare
+
+    candidates = [
+        Candidate(
+            loss, seed, make_loss(loss), predictions(200, factor=f, seed=seed), predictions(300, factor=f, seed=9)
+        )
+        for loss, f in (("ce", 2.0), ("focal", 0.7))
+        for seed in (1, 2)
+    ]
+    comparison = compare(candidates)
+    models = [Model(c.loss, c.test) for c in candidates[::2]]
+    shown = make_report(models, comparison=comparison, repairs=False).document["losses"]
+    assert {(r["loss"], r["view"]) for r in shown["rows"]} == {(r.loss, r.view) for r in comparison.rows}
+    assert shown["rows"][0]["ece"]["value"] == comparison.rows[0].pooled["ece"].value
+    assert "2 seeds" in shown["caption"]
+
+
 def test_nothing_to_report_on_is_an_error():
     with pytest.raises(InputError, match="nothing to report on"):
         make_report([])
@@ -351,6 +370,11 @@ def test_a_bare_npz_is_enough(tmp_path):
         read_sources([tmp_path / "mine.npz"], class_names=["a", "b", "c"])
     with pytest.raises(InputError, match="one --val file"):
         read_sources([tmp_path / "mine.npz"], val=[tmp_path / "a", tmp_path / "b"])
+
+
+def test_a_report_straight_from_a_path(tmp_path):
+    path = predictions(100).save(tmp_path / "mine.npz")
+    assert make_report([path], repairs=False).document["models"][0]["name"] == "mine"
 
 
 def test_equal_names_are_told_apart(tmp_path):

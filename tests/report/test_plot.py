@@ -266,6 +266,12 @@ def test_a_notebook_shows_the_figure_by_itself(model):
     assert picture.startswith(b"\x89PNG")
 
 
+def test_a_notebook_shows_data_as_its_picture(model):
+    logits, labels = model
+    for compute in (plot.diagram, plot.risk_coverage, plot.confidence_counts):
+        assert "data:image/png;base64," in compute(logits=logits, labels=labels)._repr_html_()
+
+
 def test_saved_as_png_and_svg_and_the_same_twice(model, tmp_path):
     logits, labels = model
     one = plot.save(plot.draw_reliability(logits=logits, labels=labels), tmp_path / "one")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import io
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from calgrad.report.style import new_figure, style
@@ -35,6 +37,18 @@ def percent_axes(ax: Axes) -> None:
     """Square axes of two percentages, with the diagonal of the calibrated."""
     ax.plot([0, PERCENT], [0, PERCENT], ls=(0, (4, 3)), color="#555555", lw=1.1, zorder=3)
     ax.set(xlim=(0, PERCENT), ylim=(0, PERCENT))
+
+
+class Shown(ABC):
+    """Data of a picture that a notebook shows as the picture."""
+
+    @abstractmethod
+    def draw(self) -> Figure:
+        """The picture."""
+
+    def _repr_html_(self) -> str:
+        encoded = base64.b64encode(_png(self.draw())).decode()
+        return f'<img alt="{type(self).__name__}" style="max-width:100%" src="data:image/png;base64,{encoded}">'
 
 
 def _png(figure: Figure) -> bytes:

@@ -9,7 +9,7 @@ import numpy as np
 
 from calgrad.checks import ArrayLike, probs_and_labels
 from calgrad.metrics.binning import bin_sums, equal_width_edges, top_label
-from calgrad.report.canvas import PERCENT, canvas
+from calgrad.report.canvas import PERCENT, Shown, canvas
 from calgrad.report.style import COLOURS, INK, style
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ConfidenceCounts:
+class ConfidenceCounts(Shown):
     """Right and wrong predictions in equal-width bins of confidence, and the two numbers that should agree."""
 
     edges: np.ndarray
@@ -26,6 +26,10 @@ class ConfidenceCounts:
     wrong: np.ndarray
     mean_confidence: float
     accuracy: float
+
+    def draw(self) -> Figure:
+        """The picture of it."""
+        return draw_confidence(self)
 
 
 def confidence_counts(

@@ -16,7 +16,7 @@ from torch import Tensor
 from calgrad.checks import ArrayLike, probs_and_labels
 from calgrad.metrics import aurc
 from calgrad.metrics.binning import top_label
-from calgrad.report.canvas import PERCENT, canvas
+from calgrad.report.canvas import PERCENT, Shown, canvas
 from calgrad.report.style import COLOURS, style
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RiskCoverage:
+class RiskCoverage(Shown):
     """A risk-coverage curve: `risk` is the error among the most confident share `coverage` of the samples."""
 
     coverage: np.ndarray
@@ -39,6 +39,10 @@ class RiskCoverage:
             return self
         keep = np.unique(np.linspace(0, len(self.coverage) - 1, points).round().astype(int))
         return RiskCoverage(self.coverage[keep], self.risk[keep], self.aurc, self.error)
+
+    def draw(self) -> Figure:
+        """The picture of it."""
+        return draw_risk_coverage(self)
 
 
 def risk_coverage(

@@ -156,7 +156,7 @@ def _repair_headline(before: Repair, best: Repair) -> str:
         if lost is None or lost.difference == 0
         else f"changes the accuracy by {100 * lost.difference:+.2f} points"
     )
-    what = CALIBRATORS[best.method].summary.split(".")[0].lower()
+    what = CALIBRATORS[best.method].summary.split(".")[0]
     calibrated = " After it no test can tell the model from calibrated." if b.p_value >= 0.05 else ""
     return (
         f"{best.method} ({what}) takes the ECE from {100 * a.ece:.2f} % to {100 * b.ece:.2f} % and the NLL from {a.nll:.4f} to "

@@ -24,7 +24,7 @@ from calgrad.report.html import page, save_text
 from calgrad.report.images import Images
 from calgrad.report.pooled import holm
 from calgrad.report.repairs import METHODS
-from calgrad.report.sources import Model, RunState, Sources
+from calgrad.report.sources import Model, RunState, Sources, read_sources
 
 CLASS_DIAGRAMS = 400
 """Diagrams of single classes in a page, shared between its models: what keeps ten models with many classes small."""
@@ -52,7 +52,7 @@ class Report:
 
 
 def make_report(
-    models: Sequence[Model] | Sources,
+    models: Sequence[Model] | Sequence[str | Path] | Sources,
     *,
     title: str = "",
     images: Images | None = None,
@@ -66,7 +66,7 @@ def make_report(
     """Measure and judge models, and make the page about them.
 
     Args:
-        models: what to report on, or what `read_sources` found.
+        models: what to report on: models, or paths of files and runs, or what `read_sources` found.
         title: of the page.
         images: for thumbnails of mistakes, see `open_images`.
         repairs: compare post-hoc methods, which is most of the work.
@@ -87,7 +87,7 @@ def make_report(
         >>> report.document["models"][0]["verdict"]["level"]
         'no'
     """
-    found = models if isinstance(models, Sources) else Sources(models=list(models))
+    found = _found(models)
     if not found.models and not found.runs and cache is None:
         raise InputError(
             "nothing to report on: no predictions and no runs were found" + "".join(f"\n  {p}" for p in found.problems)
@@ -122,6 +122,15 @@ def make_report(
             "footer": f"Made by calgrad {__version__} from the predictions alone; the page loads nothing from a network.",
         }
     )
+
+
+def _found(models: Sequence[Model] | Sequence[str | Path] | Sources) -> Sources:
+    if isinstance(models, Sources):
+        return models
+    given = [models] if isinstance(models, (str, Path)) else list(models)
+    if all(isinstance(entry, Model) for entry in given):
+        return Sources(models=given)  # type: ignore[arg-type]
+    return read_sources(given)  # type: ignore[arg-type]
 
 
 def _test_models(models: Sequence[Model], described: list[dict[str, Any]], seed: int) -> str:

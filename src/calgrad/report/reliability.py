@@ -20,7 +20,7 @@ from calgrad.metrics.binning import bin_edges, bin_index, error_of_sums, sums_of
 from calgrad.metrics.curve import curve_of_sums
 from calgrad.metrics.inference import cells_of, judge_cells
 from calgrad.metrics.intervals import ece_interval
-from calgrad.report.canvas import PERCENT, blank, canvas, percent_axes
+from calgrad.report.canvas import PERCENT, Shown, blank, canvas, percent_axes
 from calgrad.report.smooth_curve import SmoothCurve, smooth_curve
 from calgrad.report.style import BAND, COLOURS, INK, style
 
@@ -33,7 +33,7 @@ OVER, UNDER = COLOURS[1], COLOURS[0]
 
 
 @dataclass(frozen=True)
-class Diagram:
+class Diagram(Shown):
     """The data of one reliability diagram.
 
     Attributes:
@@ -51,6 +51,10 @@ class Diagram:
     interval: Interval | None
     floor: NoiseFloor | None
     smooth: SmoothCurve | None = None
+
+    def draw(self) -> Figure:
+        """The picture of it."""
+        return draw_reliability(self)
 
 
 def diagram(

@@ -75,8 +75,9 @@ function ticksOf(low, high, count) {
   return { ticks, digits: Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) };
 }
 
-function xAxis(x, low, high, y, { label, scaleBy = 1, count = 5, top } = {}) {
-  const { ticks, digits } = ticksOf(low * scaleBy, high * scaleBy, count);
+function xAxis(x, low, high, y, { label, scaleBy = 1, count = 5, top, whole } = {}) {
+  // Of epochs, whole ones only.
+  const { ticks, digits } = ticksOf(low * scaleBy, high * scaleBy, whole ? Math.max(1, Math.min(count, Math.floor(high - low))) : count);
   return svg("g", {}, ticks.map((t) => [
     top !== undefined && svg("line", { class: "gridline", x1: x(t / scaleBy), x2: x(t / scaleBy), y1: top, y2: y }),
     svg("text", { class: "soft", x: x(t / scaleBy), y: y + 17, "text-anchor": "middle" }, t.toFixed(digits))]),
@@ -262,7 +263,7 @@ function intervalChart(rows, { label, scaleBy = 1, floor = false, digits = 2 }) 
 }
 
 // series: {name, index, x[], y[], dashed}
-function lineChart(series, { xLabel, yLabel, scaleX = 1, scaleY = 1, digits = 2, zero = false, height = 200, xName = xLabel }) {
+function lineChart(series, { xLabel, yLabel, scaleX = 1, scaleY = 1, digits = 2, zero = false, height = 200, xName = xLabel, whole = false }) {
   return chart((width) => {
     const left = 56, right = width - 12, top = 12, bottom = top + height;
     const xs = series.flatMap((s) => s.x), ys = series.flatMap((s) => s.y).filter(Number.isFinite);
@@ -280,7 +281,7 @@ function lineChart(series, { xLabel, yLabel, scaleX = 1, scaleY = 1, digits = 2,
         rows.length <= 30 && rows.map(([a, b]) => svg("path", { d: mark(a, b, 3), fill: stroke }))];
     });
     const picture = svg("svg", { viewBox: `0 0 ${width} ${bottom + 44}` }, yAxis(y, low, high, left, right, { scaleBy: scaleY, count: 4 }),
-      svg("text", { class: "strong halo", x: left + 6, y: top + 8 }, yLabel), xAxis(x, lowX, highX, bottom, { label: xLabel, scaleBy: scaleX, count: Math.max(2, Math.round((right - left) / 75)) }), marks);
+      svg("text", { class: "strong halo", x: left + 6, y: top + 8 }, yLabel), xAxis(x, lowX, highX, bottom, { label: xLabel, scaleBy: scaleX, whole, count: Math.max(2, Math.round((right - left) / 75)) }), marks);
     return { picture, targets, label: `${yLabel} over ${xLabel} for ${series.map((s) => s.name).join(", ")}` };
   });
 }

@@ -204,7 +204,7 @@ function training() {
     open.length > 0 && plainTable("Runs that are not finished", ["run", "status", "epochs"], open.map((run) => [run.name, run.status, `${run.done} of ${run.epochs ?? "?"}`])),
     el("div", { class: "trio" }, [["ece", "ECE (%)", 100, 2, true], ["nll", "NLL", 1, 3, false], ["accuracy", "accuracy (%)", 100, 1, false]].map(([key, label, by, digits, zero]) => {
       const series = runs.filter((run) => run.history[key]).map((run) => ({ name: run.name, index: run.index, x: run.history.epoch, y: run.history[key] }));
-      return series.length > 0 && el("figure", {}, lineChart(series, { xLabel: "epoch", yLabel: label, scaleY: by, digits, zero }));
+      return series.length > 0 && el("figure", {}, lineChart(series, { xLabel: "epoch", yLabel: label, scaleY: by, digits, zero, whole: true }));
     }))];
 }
 
