@@ -188,7 +188,7 @@ function comparison() {
     el("div", { class: "split" }, entries.length ? el("figure", { id: "overlay" }, overlayChart(entries, STATE)) : el("p", { class: "note" }, "Tick a model to see its diagram."),
       el("div", {}, modelBoxes(), el("p", { class: "small soft" }, "Below the dashed line a model is over-confident, above it under-confident. The thin lines are 95 % intervals of the accuracy in a bin."))));
   if (entries.length) out.push(el("h3", {}, "Which predictions to act on: risk against coverage"),
-    el("figure", {}, lineChart(chosen.map((i) => ({ ...DOC.models[i].coverage, name: DOC.models[i].name, index: i })), { xLabel: "coverage: the most confident share (%)", yLabel: "error among them (%)", scaleX: 100, scaleY: 100, zero: true, height: 220, xName: "coverage" }),
+    el("figure", {}, lineChart(chosen.map((i) => ({ ...DOC.models[i].coverage, name: DOC.models[i].name, index: i })), { xLabel: "coverage: the most confident share (%)", yLabel: "error among them (%)", scaleX: 100, scaleY: 100, zero: true, height: 220, xName: "coverage", start: 0 }),
       el("figcaption", {}, `Area under the curve: ${chosen.map((i) => `${DOC.models[i].name} ${percent(DOC.models[i].numbers.aurc.value)}`).join("; ")}. Smaller is better; a random order gives the error rate.`)));
   out.push(training());
   out.push(lossComparison(), DOC.problems.length > 0 && el("details", { open: true }, el("summary", {}, "What could not be read"), el("ul", { class: "small" }, DOC.problems.map((p) => el("li", {}, p)))));
