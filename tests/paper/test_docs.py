@@ -11,7 +11,9 @@ import pytest
 import typer
 
 from calgrad.cli.paper import register
+from calgrad.paper.gradient_vs_brier import band_widths, gradient_brier_rows
 from calgrad.paper.items import ITEMS
+from calgrad.paper.traces import trace_rows
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "paper.md").read_text()
@@ -124,3 +126,11 @@ def test_the_toy_table_is_the_committed_one():
         assert line.strip("|").split("|")[places[error, p]].strip() == f"{sum(values) / 30:.3f}"
         checked += 1
     assert checked == 10
+
+
+def test_the_band_widths_are_those_of_the_committed_gradients():
+    rows = gradient_brier_rows(trace_rows([ROOT / "results" / "paper"], "gradients"))
+    text = re.sub(r"\s+", " ", TEXT)
+    early, late = (band_widths(rows, epoch, ["bsce-gra", "focal", "dual"]) for epoch in (2, 20))
+    first = f"after 2 epochs BSCE-GRA {early['bsce-gra']:.2f}, FL {early['focal']:.2f}, DFL {early['dual']:.2f}"
+    assert f"{first}; after 20 epochs {', '.join(f'{v:.2f}' for v in late.values())}." in text

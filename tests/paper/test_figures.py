@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 
 import pytest
 
@@ -14,7 +15,7 @@ from calgrad.paper.figures import looks, write_figure
 from calgrad.paper.focal_gradient import draw_focal_gradient, focal_gradient_rows
 from calgrad.paper.gamma_beta import draw_gamma_beta, gamma_beta_rows
 from calgrad.paper.gradient_density import draw_gradient_density, gradient_density_rows
-from calgrad.paper.gradient_vs_brier import band_width, draw_gradient_vs_brier, gradient_brier_rows
+from calgrad.paper.gradient_vs_brier import band_widths, draw_gradient_vs_brier, gradient_brier_rows
 from calgrad.paper.records import read_rows
 from calgrad.paper.simplex_weights import draw_simplex, simplex_rows
 from calgrad.paper.traces import trace_rows
@@ -54,7 +55,9 @@ def test_gradient_figures(digit_runs, tmp_path):
     rows = gradient_brier_rows(traces)
     assert [r["epoch"] for r in rows] == sorted(r["epoch"] for r in rows)
     assert all(r["q10"] <= r["q50"] <= r["q90"] for r in rows)
-    assert band_width(rows, "ce", 4) > 0
+    widths = band_widths(rows, 2, ["ce", "focal"])
+    assert all(width > 0 for width in widths.values())
+    assert math.isnan(band_widths(rows, 99, ["ce", "focal"])["ce"])
     drawn("fig-gradient-vs-brier", rows, draw_gradient_vs_brier, tmp_path)
     density = gradient_density_rows(traces)
     for label in ("ce", "focal"):

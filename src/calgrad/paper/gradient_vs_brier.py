@@ -41,10 +41,18 @@ def gradient_brier_rows(
     return sorted(rows, key=lambda r: r["epoch"])
 
 
-def band_width(rows: Sequence[Row], label: str, epoch: int) -> float:
-    """The mean of log10(q90 / q10) over bins of samples the network is unsure about (Brier score above 0.02)."""
-    here = [r for r in rows if (r["label"], r["epoch"]) == (label, epoch) and r["brier"] > 0.02 and r["q10"] > 0]
-    return statistics.fmean(math.log10(r["q90"] / r["q10"]) for r in here) if here else math.nan
+def band_widths(rows: Sequence[Row], epoch: int, labels: Sequence[str]) -> dict[str, float]:
+    """The mean of log10(q90 / q10) of each label, over the bins that all of them fill (Brier score above 0.02)."""
+    here = [r for r in rows if r["epoch"] == epoch and r["brier"] > 0.02 and r["q10"] > 0]
+    shared = set.intersection(*({r["brier"] for r in here if r["label"] == label} for label in labels))
+    if not shared:
+        return dict.fromkeys(labels, math.nan)
+    return {
+        label: statistics.fmean(
+            math.log10(r["q90"] / r["q10"]) for r in here if r["label"] == label and r["brier"] in shared
+        )
+        for label in labels
+    }
 
 
 def draw_gradient_vs_brier(rows: Sequence[Row]) -> Figure:
