@@ -403,3 +403,10 @@ def test_a_stream_holds_a_piece_of_the_file_and_not_the_file(tmp_path):
     tracemalloc.stop()
     assert total == rows
     assert peak < 1_000_000 < rows * 8 * 4
+
+
+def test_saving_below_a_file_is_one_clear_error(tmp_path):
+    (tmp_path / "taken").write_text("not a folder")
+    predictions = Predictions([[1.0, 0.0]], [0])
+    with pytest.raises(FileError, match=r"taken.out\.npz cannot be written"):
+        predictions.save(tmp_path / "taken" / "out.npz")

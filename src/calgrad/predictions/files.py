@@ -12,7 +12,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -134,7 +134,8 @@ def save(predictions: Predictions, path: str | Path) -> Path:
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):  # where the folder itself is the trouble, that error has been raised already
+            unfinished.unlink(missing_ok=True)
     return path
 
 
