@@ -26,7 +26,7 @@ def test_a_run_folder_holds_what_it_says(tiny, tmp_path):
     assert ["val_ece" in entry for entry in record.epochs] == [False, True, True]  # every second, and the last
     assert record.epochs[2]["train_loss"] < record.epochs[0]["train_loss"]
     assert record.epochs[0]["lr"] == pytest.approx(0.1)
-    assert set(record.files) == {"val", "test", "weights", "gradients_1", "gradients_3"}
+    assert set(record.files) == {"val", "test", "weights", "gradients_1", "gradients_3", "test_1", "test_3"}
     assert all((folder / name).is_file() for name in record.files.values())
     assert len(list_checkpoints(folder / "checkpoints")) == 2
     assert not list(folder.rglob("*.tmp"))

@@ -178,7 +178,9 @@ def _after_epoch(run: Run, entry: dict[str, Any], evaluate: Evaluate) -> None:
         if hasattr(run.loss, "update"):
             run.loss.update(logits, labels)  # type: ignore[operator]
     if run.epoch in recipe.gradient_epochs:
-        _save_gradients(run)
+        with run.evaluated_weights():
+            _save_gradients(run)
+            _save_predictions(run, "test", after=run.epoch)
     record.add("evaluate", time.perf_counter() - started)
     record.epochs.append(entry)
     if recipe.checkpoint_every and (last or run.epoch % recipe.checkpoint_every == 0):
@@ -189,11 +191,7 @@ def _finish(run: Run) -> None:
     record, started = run.record, time.perf_counter()
     with run.evaluated_weights():
         for split in ("val", "test"):
-            logits, labels, ids = run.logits(split)
-            if run.group.leads:
-                name = f"predictions-{split}.npz"
-                run.predictions(split, logits, labels, ids).save(run.folder / name)
-                record.files[split] = name
+            _save_predictions(run, split)
         if run.group.leads:
             run.save_weights()
             record.files["weights"] = WEIGHTS
@@ -208,11 +206,19 @@ def _finish(run: Run) -> None:
     run.group.barrier()
 
 
+def _save_predictions(run: Run, split: str, *, after: int | None = None) -> None:
+    """Write a part's predictions: the run's own, or those `after` an epoch, which no choice is ever made by."""
+    logits, labels, ids = run.logits(split)
+    if run.group.leads:
+        name = f"predictions-{split}.npz" if after is None else f"predictions-{split}-epoch-{after:03d}.npz"
+        run.predictions(split, logits, labels, ids).save(run.folder / name)
+        run.record.files[split if after is None else f"{split}_{after}"] = name
+
+
 def _save_gradients(run: Run) -> None:
-    with run.evaluated_weights():
-        columns = last_layer_gradients(
-            run.net, run.loss, run.data.train, run.recipe, device=run.device, group=run.group
-        )
+    columns = last_layer_gradients(
+        run.net, run.loss, run.data.train, run.recipe, device=run.device, group=run.group
+    )  # fmt: skip
     if run.group.leads:
         name = f"gradients-epoch-{run.epoch:03d}.npz"
         save_gradients(run.folder / name, columns)
