@@ -23,6 +23,7 @@ from calgrad._version import __version__
 COMMANDS = {
     "evaluate": ("evaluate", "Measure how far the probabilities in a file can be believed."),
     "calibrate": ("calibrate", "Repair probabilities: fit on validation, apply to test, compare before and after."),
+    "paper": ("paper", "The paper's tables and figures, ours beside the published numbers."),
     "report": ("report", "Make one self-contained page: can I believe this model, where is it wrong, what fixes it."),
     "compare": ("compare", "Train several losses over several seeds and say which one is calibrated best."),
     "train": ("train", "Train a network by a recipe; a killed run goes on from its last checkpoint."),

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from calgrad.report.tables import Table
 
 WIDTH = 120
+PAGE_METHODS = ("temperature", "link", "link-temperature")
+"""The repairs shown in the page: those of the table; `calgrad report RUNS` compares them all."""
+
 LOSSES_HELP = "losses to compare, separated by spaces or commas; options after a colon: bsce-gra:gamma=3,beta=2"
 
 
@@ -45,6 +48,7 @@ def compare(
     ] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 [the best there is]")] = None,
     data_root: Annotated[str | None, typer.Option("--data", help="folder with the data sets")] = None,
+    page: Annotated[bool, typer.Option(help="write report.html, a page about the first seed's models")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="print the comparison as JSON, and nothing else")] = False,
 ) -> None:
     """Train several losses over several seeds and say which one is calibrated best, with intervals and tests.
@@ -58,6 +62,8 @@ def compare(
     from calgrad.report import compare_runs as runs
     from calgrad.report.compare_files import comparison_table, write_comparison
     from calgrad.report.comparison import compare as compare_candidates
+    from calgrad.report.document import make_report
+    from calgrad.report.sources import read_sources
     from calgrad.sweep import run_all
     from calgrad.train.recipe import parse_assignment
 
@@ -87,10 +93,15 @@ def compare(
     seconds = time.perf_counter() - start
     about = {"recipe": chosen_recipe.to_dict(), "seeds": seed_list, "selection": trials, "seconds": round(seconds, 1)}
     paths = write_comparison(comparison, folder, title=title, about=about)
+    if page:
+        first = read_sources([run.folder for run in planned if run.seed == seed_list[0]])
+        report = make_report(first, title=title, methods=PAGE_METHODS, comparison=comparison)
+        paths.append(report.save(folder / "report.html"))
     if as_json:
         print(json.dumps({"about": about} | comparison.to_dict(), indent=1))
         return
     table = comparison_table(comparison, title=title)
+    seconds = time.perf_counter() - start
     remarks = [f"selected on validation: {trial['setting']}" for trial in trials if trial["chosen"]] + comparison.notes
     files = f"{seconds:.0f} s. Files in {folder}: {', '.join(path.name for path in paths)}"
     _show(table, [*remarks, files])

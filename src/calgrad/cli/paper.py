@@ -12,7 +12,8 @@ from calgrad.cli.paper_options import RESULTS, Format, Out, Runs, run_rows, show
 from calgrad.cli.paper_tables import register_tables
 
 paper_app = typer.Typer(
-    help="The paper's tables and figures, ours beside the published numbers: `calgrad paper list`.",
+    help="The paper's tables and figures, ours beside the published numbers.\n\n"
+    "Example: calgrad paper list, then calgrad paper table-ece",
     no_args_is_help=True,
 )
 

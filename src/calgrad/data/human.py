@@ -30,7 +30,7 @@ def attach_human_labels(splits: Splits, path: str | Path) -> Splits:
     test = splits.test
     if splits.spec.name != "cifar10" or not isinstance(test, TensorPart):
         raise InputError(f"human labels exist for the cifar10 test set, not for {splits.spec.name}")
-    votes = _read_votes(Path(path))
+    votes = read_votes(Path(path))
     expected = (splits.spec.test_size, splits.spec.class_count)
     if votes.shape != expected:
         raise FileError(f"{path}: expected a row a test image, shape {expected}, got {votes.shape}")
@@ -47,7 +47,7 @@ def attach_human_labels(splits: Splits, path: str | Path) -> Splits:
     return replace(splits, test=replace(test, soft_labels=probs))
 
 
-def _read_votes(path: Path) -> np.ndarray:
+def read_votes(path: Path) -> np.ndarray:
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):

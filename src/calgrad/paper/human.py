@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from calgrad.checks import FileError, InputError
-from calgrad.data.human import _read_votes
+from calgrad.data.human import read_votes
 from calgrad.losses import make_loss
 from calgrad.paper.runs import Row, RunId, find_runs
 from calgrad.posthoc import make_calibrator
@@ -42,7 +42,7 @@ class HumanLabels:
     @classmethod
     def load(cls, path: str | Path) -> HumanLabels:
         """Read `cifar10h-counts.npy`, `cifar10h-probs.npy`, or an `.npz` with `probs` or `counts`."""
-        votes = torch.from_numpy(_read_votes(Path(path)))
+        votes = torch.from_numpy(read_votes(Path(path)))
         totals = votes.sum(dim=1, keepdim=True)
         if votes.ndim != 2 or bool((totals <= 0).any()):
             raise FileError(f"{path}: expected answers by image and class, with at least one an image")
