@@ -48,7 +48,7 @@ def main() -> None:
         ours, theirs = metrics.ece(logits=logits, labels=labels), float(torchmetrics_ece(logits, labels, classes))
         assert abs(ours - theirs) < 5e-3, (ours, theirs)  # torchmetrics' float32 sums drift
         full = calgrad.evaluate(logits=logits, labels=labels, bootstrap=0)
-        assert full.ece == ours
+        assert abs(full.ece - ours) < 1e-6  # float32: a rounding at a bin's edge may move a sample
         seconds = interleaved(
             {
                 "torchmetrics ECE alone": lambda logits=logits, labels=labels, classes=classes: torchmetrics_ece(

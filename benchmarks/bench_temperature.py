@@ -24,25 +24,11 @@ def nll_at(logits: torch.Tensor, labels: torch.Tensor, temperature: float) -> fl
     return float(F.cross_entropy(logits.double() / temperature, labels))
 
 
-def scikit_learn(logits: np.ndarray, labels: np.ndarray):
-    """scikit-learn's temperature scaling of a fitted classifier that returns these very logits."""
-    from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.calibration import CalibratedClassifierCV
-    from sklearn.frozen import FrozenEstimator
+def scikit_learn(logits: np.ndarray, labels: np.ndarray) -> float:
+    """What `CalibratedClassifierCV(method="temperature")` fits inside, without the cross-validation around it."""
+    from sklearn.calibration import _TemperatureScaling
 
-    class Logits(ClassifierMixin, BaseEstimator):
-        def fit(self, X, y):
-            return self
-
-        def decision_function(self, X):
-            return X
-
-    estimator = Logits()
-    estimator.classes_ = np.arange(logits.shape[1])
-    estimator.n_features_in_ = logits.shape[1]
-    fitted = CalibratedClassifierCV(FrozenEstimator(estimator), method="temperature", ensemble=False)
-    fitted.fit(logits, labels)
-    return 1 / fitted.calibrated_classifiers_[0].calibrators[0].beta_
+    return 1 / _TemperatureScaling().fit(logits, labels).beta_
 
 
 def netcal(logits: np.ndarray, labels: np.ndarray):
@@ -96,7 +82,7 @@ def main() -> None:
 
         contenders = {"calgrad temperature": exact}
         for name, work, needed in [
-            ("scikit-learn temperature", scikit_learn, "sklearn.frozen"),
+            ("scikit-learn temperature", scikit_learn, "sklearn.calibration"),
             ("netcal temperature (float64)", netcal, "netcal"),
             ("probmetrics ts-mix", probmetrics, "probmetrics"),
         ]:
