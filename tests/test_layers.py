@@ -15,7 +15,7 @@ LAYERS = [
     {"checks"},
     {"losses", "metrics", "posthoc", "models", "data", "predictions"},
     {"train"},
-    {"recipes", "report", "sweep", "paper"},
+    {"recipes", "report", "sweep", "paper", "integrations"},
     {"plot"},  # the public names of report's pictures
     {"cli"},
     {"__main__"},
@@ -31,6 +31,7 @@ SAME_LAYER = {
     ("paper", "sweep"),
     ("paper", "recipes"),
     ("report", "recipes"),
+    ("integrations", "report"),  # a callback logs reliability figures
 }
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
