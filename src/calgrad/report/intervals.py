@@ -61,4 +61,5 @@ def _draw_panel(axis: Axes, comparison: Comparison, losses: list[str], metric: s
             label=view,
         )
     axis.grid(axis="y", visible=False)
+    axis.locator_params(axis="x", nbins=5)
     axis.set_xlim(left=0)
