@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from calgrad.checks import InputError
+from calgrad.metrics.decomposition import golden_section
 from calgrad.posthoc.base import Calibrator, Fitted, Parameters, mean_nll
 from calgrad.posthoc.temperature import solve_temperature
 
@@ -51,11 +52,12 @@ class Link(Calibrator):
         return Fitted({})
 
     def _calibrate(self, logits: Tensor, parameters: Parameters) -> Tensor:
-        from calgrad.losses import posterior
+        from calgrad.losses.link import posterior, traceable_posterior
 
         # float64: at p = 1 - 1e-10 a weight of (1 - p)**4 is still a number. What underflows even so is tiny, not zero.
         probs = logits.double().softmax(dim=1)
-        return posterior(self.loss, probs).clamp(min=1e-300).log().to(logits.dtype)
+        link = traceable_posterior if torch.compiler.is_compiling() else posterior  # an export follows no value
+        return link(self.loss, probs).clamp(min=1e-300).log().to(logits.dtype)
 
 
 class LinkTemperature(Link):
@@ -102,19 +104,7 @@ def minimum(function: Callable[[float], float], low: float, high: float, *, poin
     if best in (0, points - 1):
         return low + best * width, False
     a, b = low + (best - 1) * width, low + (best + 1) * width
-    ratio = (math.sqrt(5) - 1) / 2
-    c, d = b - ratio * (b - a), a + ratio * (b - a)
-    at_c, at_d = function(c), function(d)
-    while b - a > 1e-7:
-        if at_c <= at_d:
-            b, d, at_d = d, c, at_c
-            c = b - ratio * (b - a)
-            at_c = function(c)
-        else:
-            a, c, at_c = c, d, at_d
-            d = a + ratio * (b - a)
-            at_d = function(d)
-    return (a + b) / 2, True
+    return golden_section(function, a, b, steps=32)[0], True
 
 
 def _loss_and_options(loss: str | nn.Module, options: dict[str, Any]) -> tuple[nn.Module, dict[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +19,7 @@ INK = "#222222"
 FAINT = "#B0B0B0"
 BAND = "#DDDDDD"
 
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "figure.dpi": 120,
     "savefig.dpi": 200,
     "savefig.bbox": "tight",

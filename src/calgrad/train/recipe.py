@@ -78,7 +78,9 @@ class Recipe:
     eval_every: int = _f("epochs between validations; the last epoch is always validated", 1)
     checkpoint_every: int = _f("epochs between checkpoints; 0: only by time and on a signal", 1)
     checkpoint_minutes: float = _f("minutes after which a checkpoint is written even within an epoch", 10.0)
-    gradient_epochs: tuple[int, ...] = _f("epochs after which last-layer gradient norms by sample, and test predictions, are saved", ())
+    gradient_epochs: tuple[int, ...] = _f(
+        "epochs after which gradient norms by sample (last layer) and test predictions are saved", ()
+    )
     seeds: tuple[int, ...] = _f("the seeds that make a full repetition", (1,))
 
     def __post_init__(self) -> None:
