@@ -36,7 +36,7 @@ def test_the_graph_gives_the_eager_numbers(tiny, build, mode, loss):
 
 
 def test_a_whole_run_on_the_gpu(tiny, tmp_path):
-    recipe: Recipe = tiny.replace(model="cnn", precision="bf16", epochs=6, batch=100, lr=0.05)
+    recipe: Recipe = tiny.replace(model="cnn", model_options={}, precision="bf16", epochs=6, batch=100, lr=0.05)
     folder = train(recipe, 1, folder=tmp_path / "run", device="cuda", quiet=True)
     record = Record.load(folder)
     assert record.device["step"] == "graph"
