@@ -46,7 +46,7 @@ def test_state_dict_round_trip_replaces_another_fit(name):
     )
 
 
-@pytest.mark.parametrize("name", sorted(set(CALIBRATORS) - {"link", "link-temperature"}))
+@pytest.mark.parametrize("name", sorted(CALIBRATORS))
 def test_export(name):
     net, calibrator, x = model_and_calibrator(name)
     module = CalibratedModel(net, calibrator).eval()

@@ -63,9 +63,39 @@ def posterior(loss: AnyLoss, probs: ArrayLike, *, consistency: ArrayLike | None 
     exact = given.double() / given.double().sum(dim=1, keepdim=True)
     if not isinstance(loss, Loss):
         return _null_space(loss, exact).to(given.dtype)
+    _refuse(loss, given.shape[1])
+    return _undo_target(loss, _bare(loss, exact, consistency)).to(given.dtype)
+
+
+def traceable_posterior(loss: AnyLoss, probs: Tensor) -> Tensor:
+    """`posterior` without a look at any value, for `torch.export` and `torch.compile`: (2) and arithmetic alone.
+
+    Args:
+        loss: one that `posterior` takes, and whose link is in closed form.
+        probs: (N, K) float64, rows that sum to one.
+
+    Raises:
+        InputError: this link is the solution of a linear system in each row, which a deployed model should not need.
+    """
+    if isinstance(loss, Loss) and not isinstance(loss, ConsistencyCE):
+        if loss.proper:
+            return _undo_target(loss, probs)
+        log_factor = loss.log_factor(probs)
+        if log_factor is not None:
+            return _undo_target(loss, torch.softmax(probs.log() - log_factor, dim=1))
+    raise InputError(
+        f"the link of {loss!r} solves a linear system for each row and is not exported; that of a -gra loss, and of "
+        "focal, flsd53, inverse-focal and adafocal, is a formula and can be"
+    )
+
+
+def _refuse(loss: Loss, classes: int) -> None:
     if loss.no_posterior:
         raise InputError(f"{type(loss).__name__} has no posterior: {loss.no_posterior}")
-    return _undo_target(loss, _bare(loss, exact, consistency)).to(given.dtype)
+    if loss.weight is not None and (len(loss.weight) != classes or not bool((loss.weight > 0).all())):
+        raise InputError(f"no posterior: {classes} positive class weights are needed, got {loss.weight.tolist()}")
+    if loss.label_smoothing == 1:
+        raise InputError("no posterior: with label_smoothing = 1 the labels say nothing")
 
 
 def _bare(loss: Loss, probs: Tensor, consistency: ArrayLike | None) -> Tensor:
@@ -93,13 +123,8 @@ def _bare(loss: Loss, probs: Tensor, consistency: ArrayLike | None) -> Tensor:
 def _undo_target(loss: Loss, mixed: Tensor) -> Tensor:
     """Undo class weights, then label smoothing: `mixed` is proportional to w_k ((1 - eps) eta_k + eps / K)."""
     if loss.weight is not None:
-        weight = loss.weight.to(mixed)
-        if len(weight) != mixed.shape[1] or not bool((weight > 0).all()):
-            raise InputError(f"no posterior: {mixed.shape[1]} positive class weights are needed, got {weight.tolist()}")
-        mixed = mixed / weight
+        mixed = mixed / loss.weight.to(mixed)
         mixed = mixed / mixed.sum(dim=1, keepdim=True)
-    if loss.label_smoothing == 1:
-        raise InputError("no posterior: with label_smoothing = 1 the labels say nothing")
     return _to_simplex((mixed - loss.label_smoothing / mixed.shape[1]) / (1 - loss.label_smoothing))
 
 
