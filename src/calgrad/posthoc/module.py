@@ -20,8 +20,8 @@ class CalibratedModel(nn.Module):
     """`model(x)` -> logits -> calibrated probs, to deploy in the place of `model`.
 
     The fitted parameters are buffers: they move with `.to(device)`, are saved in the state_dict and exported by
-    `torch.export` (links where they are a formula: docs/deployment.md). They stay float64 when the model is made half precision; the
-    calibrator works in the dtype of the logits, float32 at least.
+    `torch.export` (links where they are a formula: docs/deployment.md). They stay float64 when the model is made half
+    precision; the calibrator works in the dtype of the logits, float32 at least.
 
     Args:
         model: returns logits (N, K).
