@@ -36,6 +36,10 @@ def train_command(
     restart: Annotated[bool, typer.Option("--restart", help="start an unfinished run anew")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="start anew whatever is in the folder")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="write TensorBoard logs too")] = False,
+    track: Annotated[
+        str | None,
+        typer.Option("--track", help="send each epoch's numbers to csv, tensorboard, mlflow or wandb (offline)"),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print the run folder and nothing else")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the recipe as it would be run, and stop")] = False,
 ) -> None:
@@ -57,7 +61,7 @@ def train_command(
         raise InputError("--all-seeds makes one folder a seed: leave out --seed and --out")
     seeds = chosen.seeds if all_seeds else (chosen.seeds[0] if seed is None else seed,)
     for each in seeds:
-        _one_run(chosen, each, out, device, data_root, restart, overwrite, tensorboard, quiet)
+        _one_run(chosen, each, out, device, data_root, restart, overwrite, tensorboard, track, quiet)
 
 
 def changed(recipe: Recipe, loss: str | None, settings: list[str]) -> Recipe:
@@ -77,10 +81,15 @@ def _one_run(
     restart: bool,
     overwrite: bool,
     tensorboard: bool,
+    track: str | None,
     quiet: bool,
 ) -> None:
+    from calgrad.integrations.tracking import each_epoch, make_sink
     from calgrad.train import Interrupted, train
+    from calgrad.train.folders import default_folder
 
+    sink = None if track is None else make_sink(track, (out or default_folder(recipe, seed)) / track)
+    leads = int(os.environ.get("RANK", "0")) == 0
     try:
         folder = train(
             recipe,
@@ -90,13 +99,17 @@ def _one_run(
             overwrite=overwrite,
             device=device,
             data_root=data_root,
+            on_epoch=each_epoch(sink) if sink is not None and leads else None,
             tensorboard=tensorboard,
             quiet=quiet,
         )
     except Interrupted as stopped:
         typer.echo(str(stopped), err=True)
         raise typer.Exit(stopped.exit_code) from None
-    if int(os.environ.get("RANK", "0")) == 0:
+    finally:
+        if sink is not None:
+            sink.close()
+    if leads:
         if not quiet:
             typer.echo(summary(Record.load(folder)), err=True)
         print(folder)

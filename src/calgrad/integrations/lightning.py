@@ -82,6 +82,11 @@ class CalibrationCallback(Callback):
 
     # ------------------------------------------------------------------------------------------------------ Lightning's
 
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Only a validation within this `fit` counts."""
+        self._rows.clear()
+        self._step = -1
+
     def on_validation_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Forget the previous validation."""
         if not trainer.sanity_checking:
@@ -107,7 +112,7 @@ class CalibrationCallback(Callback):
 
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Let a loss learn that does so from validation."""
-        if self.loss is not None and trainer.training and not trainer.sanity_checking:
+        if self.loss is not None and trainer.state.fn == "fit" and not trainer.sanity_checking:
             device = pl_module.device
             self.loss.update(*(rows.to(device) for rows in self._gathered()))  # type: ignore[operator]
 
