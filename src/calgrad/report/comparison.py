@@ -159,7 +159,7 @@ def views_of(candidate: Candidate, *, say: Callable[[str], Any]) -> list[View]:
         except InputError as error:
             if not options:
                 raise
-            say(f"{candidate.loss} has no view {view!r}: {error}")
+            say(f"{candidate.loss} has no link. {error}")
             continue
         views.append(View(candidate.loss, candidate.seed, view, getattr(calibrator, "temperature", None), log_probs))
     return views
