@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1] / "src" / "calgrad"
 LAYERS = [
     {"_version"},
     {"checks"},
+    {"files"},
     {"losses", "metrics", "posthoc", "models", "data", "predictions"},
     {"train"},
     {"recipes", "report", "sweep", "paper", "integrations"},
@@ -26,6 +27,7 @@ SAME_LAYER = {
     ("posthoc", "metrics"),
     ("metrics", "predictions"),
     ("data", "predictions"),
+    ("sweep", "recipes"),
     ("report", "sweep"),
     ("paper", "report"),
     ("paper", "sweep"),

@@ -109,8 +109,9 @@ def test_foreign_and_truncated_files_are_refused_by_name(content, tmp_path):
 def test_missing_and_unwritable_places(tmp_path):
     with pytest.raises(FileError, match=r"absent\.json"):
         load_calibrator(tmp_path / "absent.json")
-    with pytest.raises(FileError, match="cannot write"):
-        fitted("temperature")[0].save(tmp_path / "no" / "such" / "folder.json")
+    (tmp_path / "taken").write_text("a file, not a folder")
+    with pytest.raises(FileError, match="cannot be written"):
+        fitted("temperature")[0].save(tmp_path / "taken" / "calibrator.json")
     with pytest.raises(InputError, match="no calgrad calibrator"):
         from_dict([1])
 

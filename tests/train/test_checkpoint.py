@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from calgrad.train.checkpoint import clear_checkpoints, list_checkpoints, load_latest, save_checkpoint, write_atomically
+from calgrad.train.checkpoint import clear_checkpoints, list_checkpoints, load_latest, save_checkpoint
 
 
 def state(value: float) -> dict:
@@ -65,15 +65,6 @@ def test_a_checkpoint_cannot_run_code(tmp_path):
     path.with_name(path.name + ".sha256").write_text(hashlib.sha256(path.read_bytes()).hexdigest() + "  x\n")
     with pytest.raises(pickle.UnpicklingError, match=r"[Ww]eights"):
         load_latest(tmp_path, say=print)
-
-
-def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
-    path = tmp_path / "file"
-    write_atomically(path, b"old")
-    with pytest.raises(TypeError):
-        write_atomically(path, "text is not bytes")
-    assert path.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_clearing(tmp_path):

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from calgrad.checks import FileError, InputError
+from calgrad.files import write_text
 from calgrad.posthoc.base import Calibrator, FitReport
 
 VERSION = 1
@@ -74,14 +75,8 @@ def from_dict(content: Any) -> Calibrator:
 
 def save(calibrator: Calibrator, path: str | PathLike[str]) -> None:
     """Write a fitted calibrator as JSON; the file appears whole or not at all."""
-    target = Path(path)
     text = json.dumps(to_dict(calibrator), allow_nan=False)
-    part = target.with_name(target.name + ".part")
-    try:
-        part.write_text(text + "\n", encoding="utf-8")
-        part.replace(target)
-    except OSError as error:
-        raise FileError(f"cannot write the calibrator to {target}: {error.strerror or error}") from error
+    write_text(Path(path), text + "\n")
 
 
 def load_calibrator(path: str | PathLike[str]) -> Calibrator:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calgrad.checks import ArrayLike, FileError, InputError, positive_int
+from calgrad.files import whole_file
 from calgrad.predictions.core import Predictions
 
 _FORMATS = {".npz": "npz", ".safetensors": "tensors", ".csv": "tables", ".parquet": "tables"}
@@ -121,21 +120,13 @@ def stream(path: str | Path, rows: int = DEFAULT_ROWS) -> Iterator[Predictions]:
 
 
 def save(predictions: Predictions, path: str | Path) -> Path:
-    """Write `.npz` or `.safetensors`, by suffix, whole or not at all: into a neighbour that then takes the name."""
+    """Write `.npz` or `.safetensors`, by suffix, whole or not at all."""
     path = Path(path)
     if path.suffix.lower() not in WRITES:
         raise FileError(f"{path}: predictions are written as {' or '.join(WRITES)}, got {path.suffix or 'no suffix'!r}")
     module = importlib.import_module(f"calgrad.predictions.{_FORMATS[path.suffix.lower()]}")
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        module.write(predictions, unfinished)
-        os.replace(unfinished, path)
-    except OSError as error:
-        raise FileError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):  # where the folder itself is the trouble, that error has been raised already
-            unfinished.unlink(missing_ok=True)
+    with whole_file(path) as beside:
+        module.write(predictions, beside)
     return path
 
 

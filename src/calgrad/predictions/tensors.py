@@ -56,6 +56,7 @@ def read(path: Path) -> PredictionFile:
 
 def write(predictions: Predictions, path: Path) -> None:
     """Tensors `logits`, `labels` and the ids; header strings `split` and `meta`."""
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     tensors = {"logits": predictions.logits.contiguous(), "labels": predictions.labels.contiguous()}
@@ -65,11 +66,11 @@ def write(predictions: Predictions, path: Path) -> None:
         tensors["ids_ends"] = torch.tensor([len(name) for name in encoded]).cumsum(0)
     elif predictions.ids is not None:
         tensors["ids"] = torch.tensor(predictions.ids)
-    save_file(
-        tensors,
-        path,
-        metadata={"format": "pt", "split": predictions.split, "meta": json.dumps(predictions.meta)},
-    )
+    header = {"format": "pt", "split": predictions.split, "meta": json.dumps(predictions.meta)}
+    try:
+        save_file(tensors, path, metadata=header)
+    except SafetensorError as error:  # a full disk, in its words
+        raise OSError(str(error)) from error
 
 
 def _rows(file: Any, name: str, start: int, stop: int) -> Tensor:

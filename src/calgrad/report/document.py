@@ -15,12 +15,13 @@ import torch
 
 from calgrad._version import __version__
 from calgrad.checks import InputError
+from calgrad.files import write_text
 from calgrad.metrics import compare_models
 from calgrad.report.cells import BIN_COUNTS
 from calgrad.report.comparison import Comparison
 from calgrad.report.describe import describe_model, shared_cells
 from calgrad.report.history import history_of
-from calgrad.report.html import page, save_text
+from calgrad.report.html import page
 from calgrad.report.images import Images
 from calgrad.report.pooled import holm
 from calgrad.report.repairs import METHODS
@@ -42,7 +43,7 @@ class Report:
 
     def save(self, path: str | Path) -> Path:
         """Write the page, whole or not at all."""
-        return save_text(Path(path), self.html())
+        return write_text(Path(path), self.html())
 
     def _repr_html_(self) -> str:
         from html import escape

@@ -7,22 +7,17 @@ names as text nodes only, and the page's own policy lets no script run but the o
 from __future__ import annotations
 
 import base64
-import contextlib
 import functools
 import hashlib
 import html
 import json
 import math
-import os
 import string
 import unicodedata
-import uuid
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from calgrad._version import __version__
-from calgrad.checks import FileError
 
 LONGEST = 600
 """Characters of a text that the page shows: our longest sentence fits; a longer name from a file is no name."""
@@ -71,20 +66,6 @@ def presentable(value: Any) -> Any:
     if isinstance(value, str) and not value.startswith("data:image/png;base64,"):
         return _readable(value)
     return value
-
-
-def save_text(path: Path, text: str) -> Path:
-    """Write a file whole or not at all: a reader never meets half a page."""
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_text(text, encoding="utf-8")
-        os.replace(unfinished, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
-        raise FileError(f"{path} cannot be written: {error.strerror or error}") from error
-    return path
 
 
 def _readable(text: str) -> str:

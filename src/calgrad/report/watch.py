@@ -18,8 +18,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from calgrad.checks import CalgradError, FileError
+from calgrad.files import write_text
 from calgrad.report.document import Report
-from calgrad.report.html import page, presentable, save_text
+from calgrad.report.html import page, presentable
 from calgrad.report.sources import run_folders
 
 HOST = "127.0.0.1"
@@ -68,7 +69,7 @@ class Watch:
             self._document = {**report.document, "live": live, "problems": problems}
             self._seen, self._problem = seen, problem
         if self.out is not None:
-            save_text(self.out, replace(report, document={**self._document, "live": None}).html())
+            write_text(self.out, replace(report, document={**self._document, "live": None}).html())
         return True
 
     def follow(self, stop: threading.Event, *, say: Callable[[str], None] = lambda text: None) -> None:

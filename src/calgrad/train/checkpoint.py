@@ -9,30 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from calgrad.files import write_bytes, write_text
+
 KEPT = 2
-
-
-def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Put `data` at `path` whole or not at all; `durable` also waits until the disk has it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(beside, "wb") as file:
-            file.write(data)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
-    if durable:
-        _sync_folder(path.parent)
 
 
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> Path:
@@ -42,8 +27,8 @@ def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> Path:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     data = buffer.getbuffer()
-    write_atomically(path, data)  # type: ignore[arg-type]
-    write_atomically(_digest_path(path), f"{hashlib.sha256(data).hexdigest()}  {path.name}\n".encode())
+    write_bytes(path, data, durable=True)
+    write_text(_digest_path(path), f"{hashlib.sha256(data).hexdigest()}  {path.name}\n", durable=True)
     for old in list_checkpoints(folder)[KEPT:]:
         _digest_path(old).unlink(missing_ok=True)  # first, so that no half-removed checkpoint counts as one
         old.unlink(missing_ok=True)
@@ -85,17 +70,3 @@ def _damage(path: Path) -> str | None:
 
 def _digest_path(path: Path) -> Path:
     return path.with_name(path.name + ".sha256")
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable; not every system lets a folder be opened, and then the rename itself must do."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)

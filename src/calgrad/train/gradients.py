@@ -7,7 +7,6 @@ outer product g h^T and that of its bias is g, so the norm of both together is |
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from calgrad.data import Part
+from calgrad.files import whole_file
 from calgrad.losses import make_loss
-from calgrad.train.checkpoint import write_atomically
 from calgrad.train.distributed import Group
 from calgrad.train.predict import each_batch
 from calgrad.train.recipe import Recipe
@@ -61,6 +60,5 @@ def _norms(loss: nn.Module, head: nn.Module, logits: Tensor, features: Tensor, l
 
 def save_gradients(path: Path, columns: dict[str, np.ndarray]) -> None:
     """Write the columns as one `.npz`, whole or not at all."""
-    buffer = io.BytesIO()
-    np.savez(buffer, **columns)  # type: ignore[arg-type]
-    write_atomically(path, buffer.getvalue(), durable=False)
+    with whole_file(path) as beside, open(beside, "wb") as file:
+        np.savez(file, **columns)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ import torch
 
 from calgrad._version import __version__
 from calgrad.checks import FileError, InputError
-from calgrad.train.checkpoint import write_atomically
+from calgrad.files import write_text
 from calgrad.train.recipe import Recipe
 
 RECORD = "record.json"
@@ -87,7 +87,7 @@ class Record:
     def save(self, folder: Path) -> None:
         """Replace `record.json`; the checkpoint holds the record too, so there is no need to wait for the disk."""
         text = json.dumps(asdict(self), indent=1, allow_nan=False)
-        write_atomically(folder / RECORD, (text + "\n").encode(), durable=False)
+        write_text(folder / RECORD, text + "\n")
 
     def add(self, what: str, amount: float) -> None:
         """Add to one of `timings`: a resumed run goes on adding."""

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from calgrad.checks import FileError, InputError
 from calgrad.data import DataSpec, Part
+from calgrad.files import write_bytes
 from calgrad.models import Classifier, make_model
-from calgrad.train.checkpoint import write_atomically
 from calgrad.train.recipe import Recipe
 
 WEIGHTS = "weights.safetensors"
@@ -80,7 +80,7 @@ def save_weights(path: Path, model: nn.Module, recipe: Recipe, seed: int, shape:
 
     header = {"recipe": recipe.to_dict(), "seed": seed, "shape": asdict(shape)}
     tensors: dict[str, Tensor] = {name: t.detach().cpu().contiguous() for name, t in model.state_dict().items()}
-    write_atomically(path, save(tensors, metadata={HEADER: json.dumps(header)}))
+    write_bytes(path, save(tensors, metadata={HEADER: json.dumps(header)}), durable=True)
 
 
 def load_model(source: str | Path, *, device: str | torch.device = "cpu") -> TrainedModel:
