@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from calgrad.paper.plan import MEASURED, estimate, multiply_adds, plan_runs, run_folder
+from calgrad.paper.plan import estimate, plan_runs
 from calgrad.paper.tables import SPECS
-from calgrad.sweep import Run
+from calgrad.sweep import Run, run_folder
+from calgrad.sweep.cost import MEASURED, multiply_adds
 from calgrad.train import Recipe, train
 from tests.paper.test_records import made_up
 

@@ -11,7 +11,8 @@ from calgrad.metrics import adaptive_ece, ece, nll
 from calgrad.paper.collect import collect
 from calgrad.paper.published import read_published
 from calgrad.paper.records import RunRow, pool_rows, read_rows, row_of_run
-from calgrad.paper.runs import RunId, find_runs, options_text
+from calgrad.paper.runs import RunId, find_runs
+from calgrad.sweep.identity import options_text
 from calgrad.paper.tables import NO_RUN, SPECS, backing, build_table
 from calgrad.paper.traces import one_setting, trace_rows
 from calgrad.posthoc import make_calibrator
