@@ -3,17 +3,20 @@
 A command is a module of this package with `register(app)`, and a line in COMMANDS. Only the module of the command that
 was asked for is imported, so that `calgrad --help` needs neither torch nor anything else that is slow.
 
-Exit codes: 0 fine; 1 the work failed; 2 a usage error, bad input or a bad file; 130 interrupted. An error is one line
-on stderr; CALGRAD_DEBUG=1 shows the traceback.
+Exit codes: 0 fine; 1 the work failed; 2 a usage error, bad input or a bad file; 130 interrupted; 143 terminated. An
+error is one line on stderr; CALGRAD_DEBUG=1 shows the traceback.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -27,6 +30,8 @@ COMMANDS = {
     "report": ("report", "Make one self-contained page: can I believe this model, where is it wrong, what fixes it."),
     "compare": ("compare", "Train several losses over several seeds and say which one is calibrated best."),
     "train": ("train", "Train a network by a recipe; a killed run goes on from its last checkpoint."),
+    "sweep": ("sweep", "Make a grid of runs on this machine or on Ray; only what is missing is made."),
+    "search": ("search", "Choose gamma and beta of a loss on validation; hopeless trials are stopped early."),
     "predict": ("predict", "Write a trained network's logits over a data set."),
     "losses": ("tables", "List the losses, with their formulas."),
     "calibrators": ("tables", "List the post-hoc calibrators, with their formulas."),
@@ -73,12 +78,16 @@ def run(arguments: Sequence[str]) -> int:
             warnings.showwarning = _show_warning  # type: ignore[assignment]
             warnings.filterwarnings("always", category=UserWarning, module="calgrad")
             app = build(None if completing else next(iter(words), ""))
-            code = app(arguments, prog_name="calgrad", standalone_mode=False)
+            with _terminable():
+                code = app(arguments, prog_name="calgrad", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains when it flushes at exit
         return 141
+    except Terminated:
+        print("terminated", file=sys.stderr)
+        return 128 + signal.SIGTERM
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted", file=sys.stderr)
         return 130
@@ -88,6 +97,27 @@ def run(arguments: Sequence[str]) -> int:
         text, code = _explain(error)
         print("error: " + " ".join(text.split()), file=sys.stderr)
         return code
+
+
+class Terminated(BaseException):
+    """SIGTERM, raised where the work stands, so that half-written files are removed and workers end."""
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Within the block, SIGTERM is an exception. Training has handlers of its own, which write a checkpoint."""
+
+    def end(*_: Any) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _explain(error: Exception) -> tuple[str, int]:

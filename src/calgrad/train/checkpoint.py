@@ -9,15 +9,22 @@ from __future__ import annotations
 
 import hashlib
 import io
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from calgrad.checks import FileError
 from calgrad.files import write_bytes, write_text
 
 KEPT = 2
+
+
+def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """The old name of `calgrad.files.write_bytes`."""
+    write_bytes(path, data, durable=durable)
 
 
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> Path:
@@ -40,8 +47,7 @@ def load_latest(folder: Path, *, say: Callable[[str], None]) -> dict[str, Any] |
     for path in list_checkpoints(folder):
         reason = _damage(path)
         if reason is None:
-            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-            return state
+            return _read(path)
         say(f"checkpoint {path.name} is passed over: {reason}")
     return None
 
@@ -56,6 +62,22 @@ def clear_checkpoints(folder: Path) -> None:
     for path in list_checkpoints(folder):
         _digest_path(path).unlink(missing_ok=True)
         path.unlink()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A whole checkpoint's state; a whole file that is none of ours is an error, not a reason to start anew."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            # torch.save never compresses: a member that is larger than its bytes is there to fill the memory.
+            if any(member.file_size > member.compress_size for member in archive.infolist()):
+                raise ValueError("it holds compressed data")
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        if not isinstance(state, dict):
+            raise TypeError(f"it holds a {type(state).__name__}")
+    except Exception as error:  # a foreign file fails in many ways, and none may look like a fault of this program
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise FileError(f"{path} is whole but no checkpoint that can be read ({why:.300})") from error
+    return state
 
 
 def _damage(path: Path) -> str | None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from pathlib import Path
 
+from calgrad.checks import FileError
+from calgrad.train.checkpoint import list_checkpoints
 from calgrad.train.recipe import Recipe
 from calgrad.train.record import RECORD, Record, same_run
 from calgrad.train.run import CHECKPOINTS
@@ -26,7 +29,14 @@ def is_finished(folder: Path, recipe: Recipe, seed: int) -> bool:
     """Whether this very run was finished there; refuses a folder of another one."""
     if not (folder / RECORD).exists():
         return False
-    record = Record.load(folder)
+    try:
+        record = Record.load(folder)
+    except FileError as error:
+        # A damaged record costs nothing while a checkpoint holds a copy; it is checked there, when the run goes on.
+        if not list_checkpoints(folder / CHECKPOINTS):
+            raise
+        warnings.warn(f"{error}; the copy in the last checkpoint is used", stacklevel=3)
+        return False
     same_run(record, recipe, seed, folder)
     return record.status == "finished"
 

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from calgrad.files import make_folder
 from calgrad.predictions import Predictions
+from calgrad.train.determinism import chosen_kernels
 from calgrad.train.distributed import process_group
 from calgrad.train.ends import check_finite, leave
 from calgrad.train.folders import clear, default_folder, is_finished
 from calgrad.train.gradients import last_layer_gradients, save_gradients
 from calgrad.train.graph import prepare
+from calgrad.train.lock import run_lock
+from calgrad.train.memory import explained
 from calgrad.train.optim import learning_rate
 from calgrad.train.progress import Progress, open_progress, open_tensorboard
 from calgrad.train.recipe import Recipe
@@ -82,19 +87,20 @@ def train(
             return folder
         group.barrier()  # every process has looked before the first one writes
         if group.leads:
-            if overwrite or not resume:
+            make_folder(folder)
+        with run_lock(folder) if group.leads else nullcontext(), chosen_kernels(chosen):
+            if group.leads and (overwrite or not resume):
                 clear(folder)
-            folder.mkdir(parents=True, exist_ok=True)
-        group.barrier()
-        run = build_run(recipe, seed, folder, device=chosen, group=group, data_root=data_root)
-        run.resume()
-        if group.leads:
-            run.record.status = "running"
-            run.record.save(folder)
-        shown = open_progress(recipe, len(run.feed.sizes), enabled=group.leads and not quiet)
-        board = open_tensorboard(folder) if tensorboard and group.leads else None
-        with StopRequest() as stop, shown:
-            _go(run, stop, shown, evaluate or validation_metrics, [f for f in (on_epoch, board) if f])
+            group.barrier()
+            run = build_run(recipe, seed, folder, device=chosen, group=group, data_root=data_root)
+            run.resume()
+            if group.leads:
+                run.record.status = "running"
+                run.record.save(folder)
+            shown = open_progress(recipe, len(run.feed.sizes), enabled=group.leads and not quiet)
+            board = open_tensorboard(folder) if tensorboard and group.leads else None
+            with StopRequest() as stop, shown, explained(run):
+                _go(run, stop, shown, evaluate or validation_metrics, [f for f in (on_epoch, board) if f])
     return folder
 
 
@@ -110,7 +116,6 @@ def validation_metrics(predictions: Predictions) -> dict[str, float]:
 
 
 def _go(run: Run, stop: StopRequest, shown: Progress, evaluate: Evaluate, listeners: list[OnEpoch]) -> None:
-    torch.backends.cudnn.benchmark = run.device.type == "cuda"
     if run.epoch < run.recipe.epochs:
         run.begin_epoch()
         prepared = prepare(run.step, run.recipe.compile, device=run.device)

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from calgrad.checks import FileError
 from calgrad.data import Splits, TensorPart, load_data
 from calgrad.losses import make_loss
 from calgrad.predictions import Predictions
@@ -21,7 +22,7 @@ from calgrad.train.feed import DeviceFeed, StreamFeed, make_feed
 from calgrad.train.optim import make_optimiser
 from calgrad.train.predict import part_logits, provenance
 from calgrad.train.recipe import Recipe
-from calgrad.train.record import Record
+from calgrad.train.record import Record, same_run
 from calgrad.train.step import Net, TrainStep, bare, drop_batch_counters, restore_batch_counters
 from calgrad.train.weights import WEIGHTS, InputShape, build_model, save_weights
 
@@ -86,12 +87,17 @@ class Run:
         state = load_latest(self.folder / CHECKPOINTS, say=passed_over.append)
         for text in passed_over:
             self.record.note(text)
-        if state is None or state["format"] != CHECKPOINT_FORMAT:
+        if state is None:
             return False
-        self.epoch, self.position = state["epoch"], state["position"]
+        if state.get("format") != CHECKPOINT_FORMAT:
+            raise FileError(
+                f"{self.folder / CHECKPOINTS} holds checkpoints of format {state.get('format')!r:.40}, and this calgrad "
+                f"reads {CHECKPOINT_FORMAT}; start anew with resume=False, --restart"
+            )
         kept = Record(**json.loads(state["record"]))
+        same_run(kept, self.recipe, self.seed, self.folder)
         kept.notes += [text for text in self.record.notes if text not in kept.notes]
-        self.record = kept
+        self.epoch, self.position, self.record = state["epoch"], state["position"], kept
         self.step.restore(state["tensors"])
         torch.set_rng_state(state["rng"])
         if state["rng_cuda"] is not None and self.device.type == "cuda":
