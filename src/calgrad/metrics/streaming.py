@@ -24,6 +24,7 @@ Example:
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -105,8 +106,9 @@ class _Binned(Streaming):
         self._sum("confidence", cells, dtype=torch.float64)
         self._sum("correct", cells, dtype=torch.int64)
 
+    @abstractmethod
     def _index(self, confidence: Tensor) -> Tensor:
-        raise NotImplementedError
+        """The cell of each confidence."""
 
     def _add(self, values: Tensor, labels: Tensor, counts: Tensor) -> None:
         confidence, prediction = self._probs(values).max(dim=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -87,11 +88,13 @@ class Streaming(Metric):
     def _scalar(self, value: float) -> Tensor:
         return torch.tensor(value, dtype=torch.float64, device=self.device)
 
+    @abstractmethod
     def _add(self, values: Tensor, labels: Tensor, counts: Tensor) -> None:
-        raise NotImplementedError
+        """Add a checked batch to the sums; `counts` is 0 for ignored samples."""
 
+    @abstractmethod
     def _value(self) -> Any:
-        raise NotImplementedError
+        """The metric of the sums."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], *unused: Any, **options: Any) -> Any:
         device = fn(torch.zeros(1, device=self.device)).device

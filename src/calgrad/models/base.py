@@ -5,20 +5,22 @@ The losses and the figures that look at features or at the last layer's gradient
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import torch
 from torch import Tensor, nn
 
 __all__ = ["Classifier", "init_fan_out"]
 
 
-class Classifier(nn.Module):
+class Classifier(nn.Module, ABC):
     """Base class: a subclass defines `features(x) -> (N, D)` and sets `head`."""
 
     head: nn.Linear
 
+    @abstractmethod
     def features(self, x: Tensor) -> Tensor:
         """(N, D): what the last layer sees."""
-        raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits (N, K)."""
