@@ -12,11 +12,11 @@ from calgrad.paper.collect import collect
 from calgrad.paper.published import read_published
 from calgrad.paper.records import RunRow, pool_rows, read_rows, row_of_run
 from calgrad.paper.runs import RunId, find_runs
-from calgrad.sweep.identity import options_text
 from calgrad.paper.tables import NO_RUN, SPECS, backing, build_table
 from calgrad.paper.traces import one_setting, trace_rows
 from calgrad.posthoc import make_calibrator
 from calgrad.predictions import Predictions
+from calgrad.sweep.identity import options_text
 
 
 def made_up(loss="bsce-gra", seed=1, epochs=350, value=0.01, **changes) -> RunRow:
