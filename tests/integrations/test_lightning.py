@@ -25,6 +25,7 @@ except (ImportError, RuntimeError) as error:
     pytest.skip(f"Lightning does not import here: {error}", allow_module_level=True)
 
 from calgrad.metrics.streaming import Accuracy, CalibrationError, NegativeLogLikelihood
+from tests.integrations.test_tracking import wandb_wrote
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:lightning", "ignore:.*srun.*:UserWarning")
 
@@ -135,6 +136,35 @@ def test_tensorboard_has_numbers_and_picture(tmp_path):
     (after,) = events.Scalars("calibration/nll_calibrated")
     assert after.value == pytest.approx(callback.repair.numbers()["nll_calibrated"], rel=1e-5)
     assert load_calibrator(tmp_path / "deep" / "vector.json").method == "vector"
+
+
+def test_mlflow_has_numbers_and_picture(tmp_path, monkeypatch):
+    pytest.importorskip("mlflow")
+    from lightning.pytorch.loggers import MLFlowLogger
+
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    logger = MLFlowLogger(tracking_uri=(tmp_path / "mlruns").as_uri())
+    callback = CalibrationCallback(path=tmp_path / "calibrator.json")
+    fit(tmp_path, Classifier(), [callback], epochs=1, logger=logger)
+    metrics = logger.experiment.get_run(logger.run_id).data.metrics
+    assert metrics["calibration/ece_calibrated"] == callback.repair.numbers()["ece_calibrated"]
+    stored = logger.experiment.list_artifacts(logger.run_id, "calibration")
+    assert [entry.path for entry in stored] == ["calibration/reliability-8.png"]
+
+
+def test_wandb_has_the_picture(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    from lightning.pytorch.loggers import WandbLogger
+
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    logger = WandbLogger(save_dir=tmp_path, offline=True)
+    fit(tmp_path, Classifier(), [CalibrationCallback(path=tmp_path / "calibrator.json")], epochs=1, logger=logger)
+    logger.experiment.finish()
+    (image,) = tmp_path.rglob("*.png")
+    assert image.name.startswith("reliability_")
+    assert wandb_wrote(tmp_path, b"calibration/ece_calibrated")
 
 
 def test_dense_outputs_with_ignored_pixels(tmp_path):

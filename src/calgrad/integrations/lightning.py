@@ -18,6 +18,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -180,7 +181,8 @@ def logger_sink(logger: Any, folder: Path) -> Sink:
     if kind == "MLFlowLogger":
         return MLflowSink(run=(logger.experiment, logger.run_id))
     if kind == "WandbLogger":
-        return WandbSink(run=logger.experiment)
+        # Through the logger, which counts steps on an axis of its own and leaves wandb's to wandb.
+        return WandbSink(run=SimpleNamespace(log=logger.log_metrics))
     return CSVSink(folder)
 
 
