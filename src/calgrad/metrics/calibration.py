@@ -10,8 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from calgrad.checks import ArrayLike, one_of, positive_int, probs_and_labels
-from calgrad.metrics.binning import NORMS, BinSums, bin_sums, class_sums, error_of_sums, ordered_pairs, top_label
+from calgrad.checks import ArrayLike, one_of, positive_int
+from calgrad.metrics.binning import NORMS, BinSums, bin_sums, class_sums, error_of_sums, ordered_pairs
+from calgrad.metrics.rows import checked_top_label, probs_in_blocks
 
 MOST_SWEEP_BINS = 1000
 """Where the monotonic sweep stops in any case: on a perfect ranking it would never end."""
@@ -43,7 +44,7 @@ def ece(
         >>> round(ece(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1])), 4)
         0.45
     """
-    confidence, is_correct = top_label(*probs_and_labels(probs, labels, logits))
+    confidence, is_correct = checked_top_label(probs, labels, logits)
     return error_of_sums(bin_sums(confidence, is_correct, bins=bins, binning=binning), norm=norm)
 
 
@@ -92,9 +93,12 @@ def classwise_ece(
         bins: equal-width bins of the class probability, (lo, hi], 0 in the first.
         average: "classes" (each counts the same, as published) or "prevalence" (each by the frequency of its label).
     """
-    probs, labels = probs_and_labels(probs, labels, logits)
     positive_int("bins", bins)
-    return error_of_class_sums(*class_sums(probs, labels, bins=bins), total=len(probs), average=average)
+    given, hit, total = torch.zeros(()), torch.zeros(()), 0
+    for block, truth in probs_in_blocks(probs, labels, logits):
+        block_given, block_hit = class_sums(block, truth, bins=bins)
+        given, hit, total = given.to(block_given) + block_given, hit.to(block_hit) + block_hit, total + len(truth)
+    return error_of_class_sums(given, hit, total=total, average=average)
 
 
 def error_of_class_sums(given: Tensor, hit: Tensor, *, total: int, average: str = "classes") -> float:
@@ -117,7 +121,7 @@ def debiased_ece(
     The mean squared gap it is the root of has no bias for the error between the bins' means. It may come out negative
     for a calibrated model; then the result is 0. Compare it with `ece(norm="l2")`, not with the l1 ECE.
     """
-    sums = bin_sums(*top_label(*probs_and_labels(probs, labels, logits)), bins=bins, binning=binning)
+    sums = bin_sums(*checked_top_label(probs, labels, logits), bins=bins, binning=binning)
     return max(0.0, debiased_square(sums)) ** 0.5
 
 
@@ -144,7 +148,7 @@ def sweep_ece(
     chooses the number of bins from the data and is much less biased than a fixed number.
     """
     one_of("norm", norm, NORMS)
-    confidence, is_correct = ordered_pairs(*top_label(*probs_and_labels(probs, labels, logits)))
+    confidence, is_correct = ordered_pairs(*checked_top_label(probs, labels, logits))
     # Sums up to each rank, so that a bin is a difference and a set of b bins costs O(b log n).
     correct_to = torch.cat([torch.zeros(1, dtype=torch.float64), is_correct.double().cumsum(0)])
     confidence_to = torch.cat([torch.zeros(1, dtype=torch.float64), confidence.double().cumsum(0)])

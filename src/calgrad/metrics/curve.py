@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from calgrad.checks import ArrayLike, one_of, probs_and_labels
-from calgrad.metrics.binning import BinSums, bin_edges, bin_sums, top_label
+from calgrad.checks import ArrayLike, one_of
+from calgrad.metrics.binning import BinSums, bin_edges, bin_sums
 from calgrad.metrics.intervals import check_level, wilson_interval
+from calgrad.metrics.rows import checked_top_label
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def reliability(
         ([0, 2], 0.5)
     """
     one_of("binning", binning, ("right", "adaptive"))
-    confidence, is_correct = top_label(*probs_and_labels(probs, labels, logits))
+    confidence, is_correct = checked_top_label(probs, labels, logits)
     edges = bin_edges(confidence, bins=bins, binning=binning)
     sums = bin_sums(confidence, is_correct, bins=bins, binning=binning)
     return curve_of_sums(sums, edges.double().cpu().numpy(), level=level, binning=binning)

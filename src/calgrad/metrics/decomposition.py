@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 from calgrad.checks import ArrayLike, logits_and_labels, one_of, probs_and_labels
-from calgrad.metrics.binning import BinSums, bin_sums, top_label
+from calgrad.metrics.binning import BinSums, bin_sums
 from calgrad.metrics.proper import brier, brier_rows, nll
+from calgrad.metrics.rows import checked_top_label
 
 LOG2_RANGE = 16
 """Temperatures from 2**-16 to 2**16 are searched."""
@@ -122,7 +123,7 @@ def brier_parts(
     binning: str = "right",
 ) -> BrierParts:
     """Murphy's reliability, resolution and uncertainty of the predicted class."""
-    confidence, is_correct = top_label(*probs_and_labels(probs, labels, logits))
+    confidence, is_correct = checked_top_label(probs, labels, logits)
     return parts_of_sums(bin_sums(confidence, is_correct, bins=bins, binning=binning))
 
 

@@ -26,9 +26,9 @@ from calgrad.checks import (
     one_of,
     positive_int,
     prob_matrix,
-    probs_and_labels,
 )
-from calgrad.metrics.binning import NORMS, BinSums, bin_edges, bin_index, error_of_sums, right_index, top_label
+from calgrad.metrics.binning import NORMS, BinSums, bin_edges, bin_index, error_of_sums, right_index
+from calgrad.metrics.rows import checked_top_label
 
 CELLS_PER_BIN = 16
 
@@ -166,7 +166,7 @@ def calibration_test(
     The p-value is (1 + draws that reach the error seen) / (1 + draws), so it is never below 1 / (1 + draws). A large
     one says that these samples and bins show no miscalibration, not that there is none.
     """
-    confidence, is_correct = top_label(*probs_and_labels(probs, labels, logits))
+    confidence, is_correct = checked_top_label(probs, labels, logits)
     return judge_cells(cells_of(confidence, is_correct, bins=bins, binning=binning), norm=norm, draws=draws, seed=seed)
 
 

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from calgrad.checks import ArrayLike, at_least, logits_and_labels, probs_and_labels
+from calgrad.metrics.binning import rows_at_once
+from calgrad.metrics.rows import checked_top_label, probs_in_blocks
 
 
 def accuracy(
@@ -23,8 +25,7 @@ def accuracy(
         >>> accuracy([[0.9, 0.1], [0.4, 0.6]], [0, 0])
         0.5
     """
-    probs, labels = probs_and_labels(probs, labels, logits)
-    return float((probs.argmax(dim=1) == labels).double().mean())
+    return float(checked_top_label(probs, labels, logits)[1].double().mean())
 
 
 def nll(probs: ArrayLike | None = None, labels: ArrayLike | None = None, *, logits: ArrayLike | None = None) -> float:
@@ -38,7 +39,8 @@ def nll(probs: ArrayLike | None = None, labels: ArrayLike | None = None, *, logi
 
 def brier(probs: ArrayLike | None = None, labels: ArrayLike | None = None, *, logits: ArrayLike | None = None) -> float:
     """The mean over samples of the sum over classes of (p_k - [k is the label]) ** 2; between 0 and 2."""
-    return float(brier_rows(*probs_and_labels(probs, labels, logits)).mean(dtype=torch.float64))
+    rows = [brier_rows(*block) for block in probs_in_blocks(probs, labels, logits)]
+    return float(torch.cat(rows).mean(dtype=torch.float64))
 
 
 def generalised_brier(
@@ -65,9 +67,11 @@ def generalised_brier(
     # -> docs/deviations.md#generalised-brier
     at_least("gamma", gamma, 0)
     at_least("beta", beta, 1)
-    probs, labels = probs_and_labels(probs, labels, logits)
-    error = probs.scatter_add(1, labels[:, None], probs.new_full((len(probs), 1), -1.0))
-    return float(torch.linalg.vector_norm(error, ord=beta, dim=1).pow(gamma).mean(dtype=torch.float64))
+    rows = []
+    for block, truth in probs_in_blocks(probs, labels, logits):
+        error = block.scatter_add(1, truth[:, None], block.new_full((len(block), 1), -1.0))
+        rows.append(torch.linalg.vector_norm(error, ord=beta, dim=1).pow(gamma))
+    return float(torch.cat(rows).mean(dtype=torch.float64))
 
 
 def nll_rows(probs: ArrayLike | None, labels: ArrayLike | None, *, logits: ArrayLike | None = None) -> Tensor:
@@ -76,7 +80,10 @@ def nll_rows(probs: ArrayLike | None, labels: ArrayLike | None, *, logits: Array
         probs, labels = probs_and_labels(probs, labels, logits)
         return -probs.gather(1, labels[:, None])[:, 0].log()
     logits, labels = logits_and_labels(logits, labels)
-    return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    values, step = logits.new_empty(len(logits)), rows_at_once(logits)
+    for part in (slice(start, start + step) for start in range(0, len(logits), step)):
+        values[part] = torch.nn.functional.cross_entropy(logits[part], labels[part], reduction="none")
+    return values
 
 
 def brier_rows(probs: Tensor, labels: Tensor) -> Tensor:

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calgrad.checks import ArrayLike, probs_and_labels
-from calgrad.metrics.binning import top_label
+from calgrad.checks import ArrayLike
+from calgrad.metrics.rows import checked_top_label
 
 CELLS = 2**16
 NARROWEST = 1e-4
@@ -38,7 +38,7 @@ def smooth_ece(
         >>> round(smooth_ece([[0.9, 0.1], [0.9, 0.1]], [0, 1]), 4)  # confidence 0.9, accuracy 0.5
         0.4
     """
-    return smooth_ece_of(*top_label(*probs_and_labels(probs, labels, logits)))
+    return smooth_ece_of(*checked_top_label(probs, labels, logits))
 
 
 def smooth_ece_of(confidence: Tensor, is_correct: Tensor) -> float:
