@@ -68,7 +68,8 @@ def map_rows(calibrator: Callable[[Tensor], Tensor], logits: ArrayLike, *, class
     Example:
         >>> import torch, calgrad
         >>> from calgrad.predictions import flatten_classes, map_rows
-        >>> logits, labels = torch.randn(2, 5, 8, 8), torch.randint(5, (2, 8, 8))
+        >>> logits = torch.randn(2, 5, 8, 8)
+        >>> labels = torch.distributions.Categorical(logits=logits.movedim(1, -1)).sample()
         >>> temperature = calgrad.make_calibrator("temperature").fit(*flatten_classes(2 * logits, labels))
         >>> map_rows(temperature, logits).shape
         torch.Size([2, 5, 8, 8])
