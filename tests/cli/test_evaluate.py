@@ -72,7 +72,7 @@ def test_every_format_in_a_stream(tmp_path, capsys, example, suffix):
 
 
 def test_a_file_larger_than_memory_is_streamed_without_asking(monkeypatch, capsys):
-    monkeypatch.setattr(command, "memory", lambda: 1000.0)
+    monkeypatch.setattr("calgrad.files.memory", lambda: 1000.0)
     assert run(["evaluate", "example", "--json", "--bootstrap", "0"]) == 0
     assert json.loads(capsys.readouterr().out)["approximate"]
     assert run(["evaluate", "example", "--json", "--bootstrap", "0", "--no-stream"]) == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -35,19 +34,26 @@ def evaluate_command(
         bool | None,
         typer.Option("--stream/--no-stream", help="Read in pieces, in constant memory; large files always are."),
     ] = None,
+    as_one: Annotated[
+        bool, typer.Option("--as-one", help="The files are shards of one set; a folder stands for the files in it.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(help="Processes that read shards (with --as-one).", min=1)] = 1,
     as_json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
 ) -> None:
     """Measure how far the probabilities in a file can be believed.
 
     Accuracy, NLL, Brier score and calibration errors, each with what chance alone would show: intervals, the noise
     floor of the ECE, and the p-value of "calibrated". Several files are compared, pair by pair where they hold the same
-    samples.
+    samples; with --as-one they are shards of one set, read in pieces and measured together.
 
     Example: calgrad evaluate example
     """
     from calgrad.predictions import open_file
 
     options = {"bins": bins, "bootstrap": bootstrap, "seed": seed}
+    if as_one:
+        _evaluate_as_one(files, jobs, as_json, options)
+        return
     sources = [open_file(resolve(name)) for name in files]
     found, kept = [], []
     for source in sources:
@@ -68,11 +74,38 @@ def evaluate_command(
             print(f"\na: {a}, b: {b}\n{comparison}")
 
 
+def _evaluate_as_one(names: list[str], jobs: int, as_json: bool, options: dict[str, Any]) -> None:
+    from calgrad.metrics import evaluate_shards
+
+    paths = [path for name in names for path in shards(resolve(name))]
+    with progress(f"{len(paths)} files", None) as advance:
+        found = evaluate_shards(paths, jobs=jobs, advance=advance, **options)
+    if as_json:
+        print_json({"files": [str(path) for path in paths], **found.to_dict()})
+    else:
+        print(f"{paths[0] if len(paths) == 1 else f'{len(paths)} files'}: {found}")
+
+
+def shards(path: Path) -> list[Path]:
+    """The files that a path stands for: itself, or a folder's files of predictions by name."""
+    from calgrad.checks import FileError
+    from calgrad.predictions.files import READS
+
+    if not path.is_dir():
+        return [path]
+    found = sorted(p for p in path.iterdir() if p.suffix.lower() in READS and not p.name.startswith("."))
+    if not found:
+        raise FileError(f"{path} holds no file of predictions ({', '.join(READS)})")
+    return found
+
+
 def measure(
     source: PredictionFile, *, stream: bool | None = None, keep: bool = False, **options: Any
 ) -> tuple[Evaluation, Predictions | None]:
     """A file's evaluation, and what it holds if asked for and if it was loaded at once."""
+    from calgrad.files import memory
     from calgrad.metrics import evaluate, evaluate_stream
+    from calgrad.metrics.shards import rows_of_piece
 
     if stream is None:
         stream = source.nbytes * 4 > memory()
@@ -81,20 +114,12 @@ def measure(
         return evaluate(predictions, **options), predictions if keep else None
 
     def watched() -> Iterator[Predictions]:
-        for chunk in source.chunks():
+        for chunk in source.chunks(rows_of_piece(source.classes)):
             yield chunk
             advance(chunk.n)
 
     with progress(source.path.name, source.rows) as advance:
         return evaluate_stream(watched(), **options), None
-
-
-def memory() -> float:
-    """Bytes of this machine's memory; infinite where it will not say."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (ValueError, OSError, AttributeError):
-        return float("inf")
 
 
 def compared(

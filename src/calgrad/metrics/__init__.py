@@ -16,8 +16,10 @@ from calgrad.metrics.intervals import Interval, bootstrap
 from calgrad.metrics.onepass import Tally, tally
 from calgrad.metrics.proper import accuracy, brier, generalised_brier, nll
 from calgrad.metrics.selective import aurc
+from calgrad.metrics.shards import evaluate_shards
 from calgrad.metrics.smooth import smooth_ece
-from calgrad.metrics.summary import evaluate, evaluate_stream
+from calgrad.metrics.stream import StreamSums
+from calgrad.metrics.summary import evaluate, evaluate_stream, evaluation_of_sums
 
 __all__ = [
     "BINNINGS",
@@ -31,6 +33,7 @@ __all__ = [
     "NoiseFloor",
     "ReliabilityCurve",
     "ScoreSplit",
+    "StreamSums",
     "Tally",
     "accuracy",
     "adaptive_ece",
@@ -47,7 +50,9 @@ __all__ = [
     "ece",
     "error_of_sums",
     "evaluate",
+    "evaluate_shards",
     "evaluate_stream",
+    "evaluation_of_sums",
     "generalised_brier",
     "nll",
     "noise_floor",

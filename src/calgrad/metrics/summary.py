@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from calgrad.checks import ArrayLike, InputError
 from calgrad.metrics.binning import equal_width_edges, error_of_sums, ordered_pairs, sums_of_ordered
 from calgrad.metrics.calibration import debiased_square
@@ -18,10 +14,10 @@ from calgrad.metrics.evaluation import Evaluation
 from calgrad.metrics.inference import judge_cells
 from calgrad.metrics.intervals import ece_interval, mean_interval, wilson_interval
 from calgrad.metrics.onepass import Tally, tally
-from calgrad.metrics.selective import DOUBT_CELLS, aurc_of_cells, aurc_of_ordered, doubt_index
-from calgrad.metrics.sketch import cell_index, equal_mass_sums
-from calgrad.metrics.sketch import cells as sketch_cells
-from calgrad.metrics.smooth import CELLS, fixed_point, residual_grid
+from calgrad.metrics.selective import aurc_of_cells, aurc_of_ordered
+from calgrad.metrics.sketch import equal_mass_sums
+from calgrad.metrics.smooth import fixed_point, residual_grid
+from calgrad.metrics.stream import StreamSums, sums_of_stream
 
 
 def evaluate(
@@ -81,29 +77,23 @@ def evaluate_stream(chunks: Iterable[Any], *, bins: int = 15, bootstrap: int = 1
         seed: as in `evaluate`.
     """
     _check_draws(bootstrap)
-    found: Tally | None = None
-    masses = [torch.zeros(sketch_cells(), dtype=kind) for kind in (torch.int64, torch.float64, torch.int64)]
-    ranks = torch.zeros(2, DOUBT_CELLS, dtype=torch.int64)
-    residuals = np.zeros(CELLS + 1)
-    for chunk in chunks:
-        logits, labels = (chunk.logits, chunk.labels) if hasattr(chunk, "logits") else chunk
-        part, doubt, is_correct = tally(logits=logits, labels=labels, bins=bins)
-        found = part if found is None else found + part
-        doubt, is_correct = doubt.double().cpu(), is_correct.cpu()
-        _count_into(masses, cell_index(1 - doubt), 1 - doubt, is_correct)
-        ranks += torch.bincount(2 * doubt_index(doubt) + ~is_correct, minlength=2 * DOUBT_CELLS).view(-1, 2).T
-        residuals += residual_grid(1 - doubt, is_correct)
-    if found is None:
-        raise InputError("there was nothing to evaluate: `chunks` gave no chunk")
-    equal_mass, adaptive_bound = equal_mass_sums(*masses, bins=bins)
-    area, area_bound = aurc_of_cells(ranks.sum(0).numpy(), ranks[1].numpy())
+    return evaluation_of_sums(sums_of_stream(chunks, bins=bins), bootstrap=bootstrap, seed=seed)
+
+
+def evaluation_of_sums(sums: StreamSums, *, bootstrap: int = 1000, seed: int = 0) -> Evaluation:
+    """The evaluation that the sums of a stream, or of many streams added up, make."""
+    _check_draws(bootstrap)
+    found = sums.tally
+    masses = (sums.count, sums.confidence, sums.correct)
+    equal_mass, adaptive_bound = equal_mass_sums(*masses, bins=found.given.shape[1])
+    area, area_bound = aurc_of_cells(sums.ranks.sum(0).numpy(), sums.ranks[1].numpy())
     return _evaluation(
         found,
         bootstrap=bootstrap,
         seed=seed,
         adaptive_ece=error_of_sums(equal_mass),
         aurc=area,
-        smooth_ece=fixed_point(residuals / found.n),
+        smooth_ece=fixed_point(sums.residuals / found.n),
         approximate={"adaptive_ece": adaptive_bound, "aurc": area_bound},
     )
 
@@ -141,14 +131,6 @@ def _evaluation(found: Tally, *, bootstrap: int, seed: int, **ranked: Any) -> Ev
         curve=curve_of_sums(sums, equal_width_edges(bins).numpy()),
         **ranked,
     )
-
-
-def _count_into(masses: list[Tensor], index: Tensor, confidence: Tensor, is_correct: Tensor) -> None:
-    """Add samples to a sketch's cells: how many, their summed confidence, how many are right."""
-    count, summed, correct = masses
-    count += torch.bincount(index, minlength=len(count))
-    summed += torch.bincount(index, weights=confidence, minlength=len(count))
-    correct += torch.bincount(index[is_correct], minlength=len(count))
 
 
 def _arrays(predictions: Any, logits: Any, probs: Any, labels: Any) -> tuple[Any, Any, Any]:

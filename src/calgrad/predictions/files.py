@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calgrad.checks import ArrayLike, FileError, InputError, positive_int
-from calgrad.files import whole_file
+from calgrad.files import memory, whole_file
 from calgrad.predictions.core import Predictions
 
 _FORMATS = {".npz": "npz", ".safetensors": "tensors", ".csv": "tables", ".parquet": "tables"}
@@ -64,7 +64,12 @@ class PredictionFile:
     meta: dict[str, Any] = field(default_factory=dict)
 
     def load(self) -> Predictions:
-        """All of it."""
+        """All of it, where it fits into memory: a small compressed file may stand for very much."""
+        if self.nbytes > memory():
+            raise FileError(
+                f"{self.path} takes {self.nbytes / 2**30:,.1f} GiB once read, and this process may use "
+                f"{memory() / 2**30:,.1f}; read it in pieces (stream(path), calgrad evaluate --stream)"
+            )
         for whole in self.chunks(None):
             return whole
         raise FileError(f"{self.path} holds no rows: nothing can be measured on no samples")
