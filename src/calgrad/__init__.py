@@ -56,7 +56,19 @@ _HOME = {
     "calgrad.train": ["Recipe"],
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
-_SUBMODULES = ("checks", "data", "losses", "metrics", "models", "plot", "posthoc", "predictions", "recipes", "train")
+_SUBMODULES = (
+    "checks",
+    "data",
+    "integrations",
+    "losses",
+    "metrics",
+    "models",
+    "plot",
+    "posthoc",
+    "predictions",
+    "recipes",
+    "train",
+)
 
 __all__ = [
     "CALIBRATORS",
