@@ -11,8 +11,10 @@ suggested again is not trained again, and one whose process died goes on from it
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,8 @@ from calgrad.metrics import accuracy, brier, ece, nll
 from calgrad.predictions import Predictions
 from calgrad.sweep.choice import LossChoice
 from calgrad.sweep.ledger import csv_text
-from calgrad.train import Recipe, Record, train
+from calgrad.sweep.schedule import SweepError
+from calgrad.train import DivergedError, Recipe, Record, train
 from calgrad.train.lock import LockedError, run_lock
 from calgrad.train.record import RECORD
 
@@ -31,6 +34,8 @@ Range = tuple[float, float, float]
 """Lowest, highest, step."""
 
 SPACE: dict[str, Range] = {"gamma": (0.5, 6.0, 0.5), "beta": (1.0, 4.0, 0.5)}
+GRACE = 5.0
+"""Seconds between a trial's birth and the lock on its folder, at most."""
 CRITERIA: dict[str, Callable[..., float]] = {"nll": nll, "brier": brier, "ece": ece}
 """What a setting can be chosen by, on validation; all are smaller for better."""
 
@@ -86,38 +91,46 @@ def search(
     def objective(trial: Any) -> float:
         # Rounded, or 3 * 0.1 would be another setting than 0.3, with a folder of its own.
         options = {k: round(trial.suggest_float(k, low, high, step=s), 10) for k, (low, high, s) in own.items()}
-        return _trial(trial, recipe.replace(loss_options={**recipe.loss_options, **options}), options)
-
-    def _trial(trial: Any, setting: Recipe, options: Mapping[str, float]) -> float:
+        setting = recipe.replace(loss_options={**recipe.loss_options, **options})
         make_loss(setting.loss, **setting.loss_options)
         place = trial_folder(folder, options, seed)
         trial.set_user_attr("folder", str(place.relative_to(folder)))
+        said: set[int] = set()
 
-        def report(entry: Mapping[str, Any]) -> None:
-            if f"val_{by}" in entry:
-                trial.report(entry[f"val_{by}"], entry["epoch"])
-                if entry["epoch"] < setting.epochs and trial.should_prune():
-                    raise optuna.TrialPruned(f"worse than the median at epoch {entry['epoch']}")
+        def report(entry: Mapping[str, Any], *, pruning: bool = True) -> None:
+            if f"val_{by}" not in entry or entry["epoch"] in said:
+                return
+            said.add(entry["epoch"])
+            trial.report(entry[f"val_{by}"], entry["epoch"])
+            if pruning and entry["epoch"] < setting.epochs and trial.should_prune():
+                raise optuna.TrialPruned(f"worse than the median at epoch {entry['epoch']}")
 
-        if (place / RECORD).exists():  # it goes on from a checkpoint: what was said before that is not said again
+        if (place / RECORD).exists():  # it goes on from a checkpoint, and earlier epochs are not heard again
             for entry in Record.load(place).epochs:
-                if f"val_{by}" in entry:
-                    trial.report(entry[f"val_{by}"], entry["epoch"])
-        train(
-            setting, seed, folder=place, device=device, data_root=data_root, evaluate=_validation, on_epoch=report, quiet=True
-        )  # fmt: skip
+                report(entry, pruning=False)
+        try:
+            train(
+                setting, seed, folder=place, device=device, data_root=data_root, evaluate=_validation, on_epoch=report,
+                quiet=True,
+            )  # fmt: skip
+        except DivergedError as error:  # as hopeless as a trial can be
+            raise optuna.TrialPruned(str(error)) from error
         return float(Record.load(place).epochs[-1][f"val_{by}"])
 
     def told(study: Any, trial: Any) -> None:
         write_text(folder / "trials.csv", csv_text(_rows(study, by)))
         if on_trial:
             on_trial(_row(trial, by))
+        if trial.state == optuna.trial.TrialState.FAIL:
+            time.sleep(1)
 
     _revive(optuna, study, folder)
     finished = (optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED)
     while len(study.get_trials(deepcopy=False, states=finished)) < trials:
         # A locked folder is another process at work on the same setting: a failed trial here, and its result over there.
         study.optimize(objective, n_trials=1, catch=(LockedError,), callbacks=[told])
+    if not study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,)):
+        raise SweepError(f"all {trials} trials were pruned or diverged; see {folder / 'trials.csv'}")
     best = LossChoice(recipe.loss, {**recipe.loss_options, **_rounded(study.best_params)})
     return Found(best, float(study.best_value), _rows(study, by))
 
@@ -142,7 +155,7 @@ def _open_study(optuna: Any, recipe: Recipe, folder: Path, by: str, seed: int) -
 
     folder.mkdir(parents=True, exist_ok=True)
     # A median over few trials, or over epochs before the learning rate has come down, prunes at random.
-    pruner = optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=recipe.epochs // 4)
+    pruner = optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=max(2, recipe.epochs // 3))
     return optuna.create_study(
         study_name=f"{recipe.fingerprint()}-{by}-seed{seed}",  # another recipe in this folder is another study
         storage=JournalStorage(JournalFileBackend(str(folder / "study.log"))),
@@ -162,6 +175,8 @@ def _trials_before(folder: Path) -> int:
 def _revive(optuna: Any, study: Any, folder: Path) -> None:
     """Trials whose process is gone are told as failed, and their settings are the next to be tried."""
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+        if (datetime.now() - trial.datetime_start).total_seconds() < GRACE:
+            continue  # it may be about to take its lock
         place = folder / trial.user_attrs.get("folder", "nowhere")
         try:
             if place.is_dir():
@@ -169,7 +184,10 @@ def _revive(optuna: Any, study: Any, folder: Path) -> None:
                     pass
         except LockedError:
             continue  # somebody is at it
-        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+        try:
+            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+        except (ValueError, RuntimeError):  # another process was faster
+            continue
         if trial.params:
             study.enqueue_trial(trial.params)
 
