@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import lzma
 import pickle
 import tarfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
 
 from calgrad.checks import FileError
+from calgrad.data.download import open_tar
 from calgrad.data.parts import TensorPart
 from calgrad.data.root import find_data
 from calgrad.data.safe_pickle import restricted_loads
@@ -82,24 +84,30 @@ def _unpickle(content: bytes, where: str) -> dict[str, Any]:
         raise FileError(f"{where} is not a CIFAR file, or it is damaged: {error}") from error
 
 
+def _all(stream: IO[bytes]) -> bytes:
+    """The whole stream, in the small pieces that `open_tar` gives out."""
+    return b"".join(iter(lambda: stream.read(1 << 20), b""))
+
+
 def _read(place: Path, names: Sequence[str], spec: DataSpec) -> dict[str, bytes]:
     """The bytes of these files, out of a folder or an archive; nothing else in the archive is looked at."""
     found: dict[str, bytes] = {}
     try:
         if place.is_dir():
-            found = {name: (place / name).read_bytes() for name in names if (place / name).is_file()}
+            there = [name for name in names if (place / name).is_file() and (place / name).stat().st_size <= _LARGEST]
+            found = {name: (place / name).read_bytes() for name in there}
         else:
             wanted = {f"{spec.folder}/{name}": name for name in names}
-            with tarfile.open(place, "r:*") as archive:
+            with open_tar(place) as archive:
                 for member in archive:
                     name = wanted.get(member.name.removeprefix("./"))
                     if name is None or not member.isfile() or member.size > _LARGEST:
                         continue
                     stream = archive.extractfile(member)
-                    found[name] = stream.read() if stream is not None else b""
+                    found[name] = b"" if stream is None else _all(stream)
                     if len(found) == len(names):
                         break
-    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+    except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
         raise FileError(f"{place} cannot be read: {error}; is it a whole {spec.archive}?") from error
     missing = [name for name in names if name not in found]
     if missing:

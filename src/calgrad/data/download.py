@@ -7,15 +7,18 @@ the finished folder appears at once by a rename.
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import hashlib
+import lzma
 import os
 import shutil
 import tarfile
 import urllib.error
 import urllib.request
 import zipfile
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -23,10 +26,12 @@ from calgrad.checks import FileError, InputError
 from calgrad.data.root import data_root
 from calgrad.data.spec import find_spec
 
-__all__ = ["download", "extract", "fetch", "file_md5"]
+__all__ = ["download", "extract", "fetch", "file_md5", "open_tar"]
 
 _CHUNK = 1 << 18
 _ATTEMPTS = 4
+_UNFOLDED_FREE, _UNFOLDED_TIMES = 64 << 20, 50
+_LARGEST_READ = 1 << 20
 Progress = Callable[[int, int | None], None]
 """Called with the bytes done and the bytes in all, if known."""
 
@@ -113,25 +118,32 @@ def extract(archive: Path, folder: Path) -> None:
         if folder.exists():
             shutil.rmtree(folder)
         os.replace(top, folder)
-    except (EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile) as error:
-        raise FileError(f"{archive} cannot be unpacked: {error}; is it whole?") from error
+    except FileError:
+        raise
+    except Exception as error:  # a damaged archive fails in many ways, and a full disk in one more
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise FileError(f"{archive} cannot be unpacked ({why:.300}); is it whole, and is there room?") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _extract_tar(archive: Path, into: Path) -> None:
-    with tarfile.open(archive, "r:*") as tar:
-        members = tar.getmembers()
-        for member in members:
+    room = _Room(archive)
+    with open_tar(archive) as tar:
+        members = []
+        for member in tar:
             _refuse_unsafe(member.name, archive)
             if not (member.isfile() or member.isdir()):
                 raise FileError(f"{archive}: {member.name!r} is a link or a device, which a data set has no need of")
+            room.take(member.size)  # as declared: nothing is written for a bomb
+            members.append(member)
         for member in members:
             if member.isfile() and (stream := tar.extractfile(member)) is not None:
-                _write(into / member.name, stream)
+                _write(into / member.name, stream, _Room(archive))
 
 
 def _extract_zip(archive: Path, into: Path) -> None:
+    room = _Room(archive)
     with zipfile.ZipFile(archive) as packed:
         members = packed.infolist()
         for member in members:
@@ -141,13 +153,56 @@ def _extract_zip(archive: Path, into: Path) -> None:
         for member in members:
             if not member.is_dir():
                 with packed.open(member) as stream:
-                    _write(into / member.filename, stream)
+                    _write(into / member.filename, stream, room)
 
 
-def _write(path: Path, stream: IO[bytes]) -> None:
+def _write(path: Path, stream: IO[bytes], room: _Room) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as out:
-        shutil.copyfileobj(stream, out)
+        while chunk := stream.read(_CHUNK):
+            room.take(len(chunk))
+            out.write(chunk)
+
+
+class _Room:
+    """How much an archive may unfold into: images hardly shrink, so what grows a hundredfold is a bomb."""
+
+    def __init__(self, archive: Path) -> None:
+        self.archive, self.limit = archive, _UNFOLDED_FREE + _UNFOLDED_TIMES * archive.stat().st_size
+        self.taken = 0
+
+    def take(self, size: int) -> None:
+        self.taken += size
+        if self.taken > self.limit:
+            raise FileError(f"{self.archive} unfolds into more than {self.limit:,} bytes; a data set does not: refused")
+
+
+class _Bounded:
+    """A decompressed stream that gives no more than a little at a time: tarfile reads whole headers of any size."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream = stream
+        self.seek, self.tell, self.close = stream.seek, stream.tell, stream.close
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= _LARGEST_READ:
+            raise tarfile.ReadError(f"a header of {size:,} bytes")
+        return self.stream.read(size)
+
+
+@contextmanager
+def open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
+    """A tar archive, compressed or not, whose headers cannot fill the memory."""
+    openers: dict[bytes, Callable[[Path], IO[bytes]]] = {
+        b"\x1f\x8b": gzip.open,  # type: ignore[dict-item]
+        b"BZh": bz2.open,  # type: ignore[dict-item]
+        b"\xfd7zXZ": lzma.open,  # type: ignore[dict-item]
+    }
+    with archive.open("rb") as file:
+        head = file.read(6)
+    opener = next((o for magic, o in openers.items() if head.startswith(magic)), lambda path: path.open("rb"))
+    with opener(archive) as stream, tarfile.open(fileobj=_Bounded(stream), mode="r:") as tar:  # type: ignore[call-overload]
+        yield tar
 
 
 def _refuse_unsafe(name: str, archive: Path) -> None:

@@ -12,7 +12,7 @@ import io
 import math
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -46,26 +46,47 @@ class _Array:
         self.value = np.frombuffer(raw, np.uint8).reshape(shape, order="F" if fortran else "C")
 
 
-def _reconstruct(*_: Any) -> _Array:
-    return _Array()
+class _Reconstruct:
+    """Stands for numpy's function of this name. Instances without attributes: a pickle may try to set some."""
+
+    __slots__ = ()
+
+    def __call__(self, *_: Any) -> _Array:
+        return _Array()
 
 
-def _encode(text: str, encoding: str) -> bytes:
-    if encoding not in ("latin1", "latin-1"):
-        raise pickle.UnpicklingError(f"text encoded as {encoding!r}")
-    return text.encode("latin1")
+class _Encode:
+    """Stands for codecs.encode."""
+
+    __slots__ = ()
+
+    def __call__(self, text: str, encoding: str) -> bytes:
+        if encoding not in ("latin1", "latin-1"):
+            raise pickle.UnpicklingError(f"text encoded as {encoding!r}")
+        return text.encode("latin1")
 
 
 _ALLOWED: dict[tuple[str, str], Callable[..., Any]] = {
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy.core.multiarray", "_reconstruct"): _Reconstruct(),
+    ("numpy._core.multiarray", "_reconstruct"): _Reconstruct(),
     ("numpy", "ndarray"): _Array,
     ("numpy", "dtype"): _Dtype,
-    ("_codecs", "encode"): _encode,
+    ("_codecs", "encode"): _Encode(),
 }
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined]
+    """Python's own reader in Python: the one in C allocates whatever a pickle of ten bytes asks for.
+
+    Bytearrays are the one thing that it, too, makes before it has read them; no data set has any.
+    """
+
+    dispatch: ClassVar = {
+        code: load
+        for code, load in pickle._Unpickler.dispatch.items()  # type: ignore[attr-defined]
+        if code != pickle.BYTEARRAY8[0]
+    }
+
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError(f"it refers to {module}.{name}, which has no place in a data file")
