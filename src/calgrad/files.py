@@ -18,8 +18,8 @@ from typing import Any
 
 from calgrad.checks import FileError, InputError
 
-YAML_LIMIT = 1 << 20
-"""Bytes of the largest YAML file that is read: recipes and grids are text that people write."""
+YAML_LIMIT, YAML_DEPTH = 1 << 18, 50
+"""The longest and the most deeply nested YAML that is read: recipes and grids are text that people write."""
 
 
 @contextmanager
@@ -83,8 +83,14 @@ def read_yaml(text: str, where: str) -> Any:
     if len(text) > YAML_LIMIT:
         raise FileError(f"{where} has {len(text):,} characters of YAML; at most {YAML_LIMIT:,} are read")
     try:
-        if any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text)):
-            raise InputError(f"{where} uses YAML aliases (*name), which are not read: write the values out")
+        depth = 0
+        for token in yaml.scan(text):  # lazily: the scanner itself is slow on what is nested ever deeper
+            kind = type(token).__name__
+            depth += kind.endswith("StartToken") - kind.endswith("EndToken")
+            if depth > YAML_DEPTH:
+                raise InputError(f"{where} is nested more than {YAML_DEPTH} deep, which no recipe needs")
+            if isinstance(token, yaml.AliasToken):
+                raise InputError(f"{where} uses YAML aliases (*name), which are not read: write the values out")
         return yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
         if isinstance(error, InputError):

@@ -23,6 +23,8 @@ from calgrad.posthoc.base import Calibrator, FitReport
 
 VERSION = 1
 MARK = "calgrad_calibrator"
+MOST_CLASSES = 10_000_000
+"""A file that claims more is no calibrator: one row of such logits alone would fill a memory."""
 
 
 def to_dict(calibrator: Calibrator) -> dict[str, Any]:
@@ -58,8 +60,8 @@ def from_dict(content: Any) -> Calibrator:
         raise InputError(f"this calibrator lacks {', '.join(sorted(missing))}: the file is incomplete")
     calibrator = make_calibrator(str(content["method"]), **dict(content["options"]))
     classes = content["classes"]
-    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 2:
-        raise InputError(f"`classes` must be a whole number of at least 2, got {classes!r}")
+    if isinstance(classes, bool) or not isinstance(classes, int) or not 2 <= classes <= MOST_CLASSES:
+        raise InputError(f"`classes` must be a whole number from 2 to {MOST_CLASSES:,}, got {classes!r:.80}")
     values = content["parameters"]
     if not isinstance(values, dict) or values.keys() != calibrator.shapes.keys():
         raise InputError(
@@ -93,18 +95,18 @@ def load_calibrator(path: str | PathLike[str]) -> Calibrator:
         content = json.loads(source.read_text(encoding="utf-8"))
     except OSError as error:
         raise FileError(f"cannot read the calibrator {source}: {error.strerror or error}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # undecodable, not JSON, a number of too many digits
         raise FileError(f"{source} is not a calibrator: it is not JSON, or truncated ({error})") from error
     try:
         return from_dict(content)
-    except (InputError, TypeError, ValueError) as error:
-        raise FileError(f"{source} is not a usable calibrator: {error}") from error
+    except (InputError, TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
+        raise FileError(f"{source} is not a usable calibrator: {error!s:.500}") from error
 
 
 def _tensor(name: str, value: Any) -> torch.Tensor:
     try:
         tensor = torch.tensor(value, dtype=torch.float64)
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError, RecursionError) as error:
         raise InputError(f"parameter {name!r} is not a number or a full table of numbers") from error
     if not bool(torch.isfinite(tensor).all()):
         raise InputError(f"parameter {name!r} holds a number that is not finite")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from calgrad.checks import FileError, InputError, at_least, one_of, positive_int, unknown_name
+from calgrad.files import read_yaml
 
 OPTIMISERS = ("sgd", "nesterov", "adam", "adamw")
 SCHEDULES = ("constant", "steps", "cosine", "linear", "one-cycle")
@@ -161,15 +162,14 @@ class Recipe:
     @classmethod
     def load(cls, path: str | Path) -> Recipe:
         """Read a YAML file; `name` defaults to the file's name."""
-        import yaml
-
         path = Path(path)
         try:
-            values = yaml.safe_load(path.read_text())
+            text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise FileError(f"cannot read the recipe {path}: {error.strerror or error}") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
             raise FileError(f"{path} is not YAML: {error}") from error
+        values = read_yaml(text, str(path))
         if not isinstance(values, dict):
             raise FileError(f"{path} must hold `key: value` lines, got {type(values).__name__}")
         try:
@@ -199,12 +199,10 @@ def describe_fields() -> dict[str, str]:
 
 def parse_assignment(text: str) -> tuple[str, Any]:
     """`key=value` from a command line: the value is read as YAML, so `lr=1e-3`, `ema=none` and `seeds=[1,2]` work."""
-    import yaml
-
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise InputError(f"expected key=value, got {text!r}; for example --set epochs=5")
-    parsed = yaml.safe_load(value)
+    parsed = read_yaml(value, f"{key.strip()}=...")
     return key.strip(), None if isinstance(parsed, str) and parsed.lower() == "none" else parsed
 
 

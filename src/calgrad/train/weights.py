@@ -104,10 +104,14 @@ def load_model(source: str | Path, *, device: str | torch.device = "cpu") -> Tra
         seed = int(header["seed"])
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise FileError(f"{path} is not a weights file of a calgrad run: {error!r}") from error
-    with torch.random.fork_rng(devices=[]):
-        model = build_model(recipe, shape, empty=True)
     try:
+        with torch.random.fork_rng(devices=[]):
+            # On paper first: a small file may describe a network that no memory holds.
+            with torch.device("meta"):
+                plan = build_model(recipe, shape, empty=True)
+            plan.load_state_dict(tensors, assign=True)
+            model = build_model(recipe, shape, empty=True)
         model.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise FileError(f"{path} does not fit {recipe.model}: {error}") from error
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
+        raise FileError(f"{path} does not fit {recipe.model}: {error!s:.1000}") from error
     return TrainedModel(model.to(device).eval(), recipe, seed, shape)
