@@ -21,8 +21,10 @@ from typing import Any
 import numpy as np
 
 from calgrad.checks import FileError, InputError
+from calgrad.files import memory
 from calgrad.predictions.files import DEFAULT_ROWS, Piece, Pieces, PredictionFile
 
+_HEADER_LIMIT = 1 << 24
 _EXPECTED = (
     "expected columns: label, optionally id, and a column a class: logit_0 ... logit_{K-1} (or prob_0 ...), or with "
     "class names: logit_cat, logit_dog, ..."
@@ -99,7 +101,10 @@ def _file(path: Path, columns: Columns, rows: int | None, nbytes: int, pieces: P
 
 def _read_csv(path: Path) -> PredictionFile:
     with open(path, newline="", encoding="utf-8-sig") as file:
-        names = [name.strip() for name in next(csv.reader(file), [])]
+        line = file.readline(_HEADER_LIMIT)
+    if len(line) == _HEADER_LIMIT:
+        raise FileError(f"{path} is no table: its first line has more than {_HEADER_LIMIT:,} characters")
+    names = [name.strip() for name in next(csv.reader([line]), [])]
     columns = columns_of(path, names)
     reader = _csv_by_arrow if importlib.util.find_spec("pyarrow") else _csv_by_hand
 
@@ -153,6 +158,7 @@ def _read_parquet(path: Path) -> PredictionFile:
         rows, names = file.metadata.num_rows, list(file.schema_arrow.names)
         lists = [name for name in ("logits", "probs") if name in names and _is_list(file.schema_arrow.field(name).type)]
         if len(lists) == 1:
+            _refuse_too_long(path, file)
             classes = len(next(file.iter_batches(1, columns=lists)).column(0)[0]) if rows else 0
             # A list column stands for its numbered columns while the other names are checked.
             others = [name for name in names if name != lists[0]]
@@ -168,6 +174,17 @@ def _read_parquet(path: Path) -> PredictionFile:
             yield from _regrouped((_piece(batch, columns) for batch in batches), limit)
 
     return _file(path, columns, rows, rows * (columns.classes + 1) * 8, pieces)
+
+
+def _refuse_too_long(path: Path, file: Any) -> None:
+    """Refuse lists that unfold beyond memory, by the header alone: equal numbers take next to no room in a file."""
+    for group in range(min(1, file.metadata.num_row_groups)):
+        about = file.metadata.row_group(group)
+        most = 8 * max(about.column(i).num_values for i in range(about.num_columns))
+        if most > memory():
+            raise FileError(
+                f"{path} unfolds into {most / 2**30:,.2f} GiB, and this process may use {memory() / 2**30:,.2f}"
+            )
 
 
 def _is_list(kind: Any) -> bool:
