@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from calgrad.checks import InputError
@@ -91,12 +93,13 @@ def test_the_board_in_words_and_hours(runs, tmp_path):
     assert counts(board) == "0 done, 1 running, 1 failed, 1 waiting"
     runs[0].folder.mkdir()
     assert describe(board[0], tmp_path) == ("1", "running", "starting, attempt 2")
-    (runs[0].folder / "progress.json").write_text('{"epoch": 1, "epochs": 4}')
+    row = {"data": "digits", "model": "mlp", "epochs": 4, "minutes": 60}
+    assert hours_left(board, [{**row, "epochs": 8}], slots=1) is None  # another length, another machine: nothing known
+    said = {"epoch": 1, "epochs": 4, "seconds_an_epoch": 450}
+    (runs[0].folder / "progress.json").write_text(json.dumps(said))
     assert describe(board[0], tmp_path) == ("1", "running", "epoch 1 of 4, attempt 2")
     assert describe(board[2], tmp_path) == ("3", "failed", "bad")
-    row = {"data": "digits", "model": "mlp", "epochs": 4, "minutes": 60, "images_per_second": 1.0, "machine": ""}
+    assert hours_left(board, [], slots=1) == pytest.approx(0.5 * 0.75 + 0.5)
     assert hours_left(board, [row], slots=1) == pytest.approx(0.75 + 1)
     assert hours_left(board, [row], slots=2) == pytest.approx(1.75 / 2)
-    other = {**row, "epochs": 8}  # another length: only its speed tells
-    assert hours_left(board, [other], slots=1) == pytest.approx(2 * 4 * 1000 / 3600)
     assert (duration(0.01), duration(0.5), duration(30)) == ("36 s", "30 min", "30.0 h")

@@ -199,8 +199,9 @@ class _Screen:
             from rich.table import Table
 
             drawn = time.monotonic()
-            left = duration(hours_left(board, self.rows, engine.slots))
-            table = Table(title=f"{counts(board)}; about {left} left", title_justify="left", box=None, pad_edge=False)
+            hours = hours_left(board, self.rows, engine.slots)
+            left = "no estimate of the rest yet" if hours is None else f"about {duration(hours)} left"
+            table = Table(title=f"{counts(board)}; {left}", title_justify="left", box=None, pad_edge=False)
             for column in ("run", "state", ""):
                 table.add_column(column, no_wrap=True)
             order = {"failed": 0, "running": 1, "waiting": 2, "done": 3}

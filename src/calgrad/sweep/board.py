@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calgrad.sweep.cost import estimate
-from calgrad.sweep.ledger import speeds
 from calgrad.sweep.run import Run
 from calgrad.sweep.schedule import Status
 from calgrad.sweep.worker import read_progress
 
+Cell = tuple[str, str, int]
 STATES = ("done", "running", "failed", "waiting")
 
 
@@ -22,28 +21,33 @@ def counts(board: Sequence[Status]) -> str:
     return ", ".join(f"{found[state]} {state}" for state in STATES)
 
 
-def hours_left(board: Sequence[Status], rows: Sequence[Mapping[str, Any]], slots: int) -> float:
-    """An estimate of the rest: what finished runs of the same cell took, else the cost model, over `slots` at a time."""
-    known: dict[tuple[str, str, int], list[float]] = {}
+def hours_left(board: Sequence[Status], rows: Sequence[Mapping[str, Any]], slots: int) -> float | None:
+    """An estimate of the rest, `slots` runs at a time; None while some cell of the grid has told nothing yet.
+
+    A cell is data, network and length. What its finished runs took tells best; before the first one is finished, the
+    epochs of a running one do. A speed measured on another machine would tell nothing about this one.
+    """
+    hours: dict[Cell, list[float]] = {}
     for row in rows:
-        known.setdefault((row["data"], row["model"], int(row["epochs"])), []).append(float(row["minutes"]) / 60)
-    measured = speeds(rows)
+        hours.setdefault((row["data"], row["model"], int(row["epochs"])), []).append(float(row["minutes"]) / 60)
+    heard = {status.run.folder: read_progress(status.run.folder) for status in board if status.state == "running"}
+    for status in board:
+        said = heard.get(status.run.folder)
+        if said and _cell(status.run) not in hours:
+            hours[_cell(status.run)] = [said["seconds_an_epoch"] * said["epochs"] / 3600]
     total = 0.0
     for status in board:
         if status.state in ("waiting", "running"):
-            recipe = status.run.recipe
-            taken = known.get((recipe.data, recipe.model, recipe.epochs))
-            if taken:
-                total += sum(taken) / len(taken) * (1 - part_done(status.run))
-            else:
-                total += estimate([status.run], measured).hours
+            known = hours.get(_cell(status.run))
+            if not known:
+                return None
+            said = heard.get(status.run.folder)
+            total += sum(known) / len(known) * (1 - said["epoch"] / said["epochs"] if said else 1.0)
     return total / max(1, slots)
 
 
-def part_done(run: Run) -> float:
-    """The fraction of a run's epochs that is done, by its own word."""
-    said = read_progress(run.folder)
-    return min(1.0, said["epoch"] / run.recipe.epochs) if said else 0.0
+def _cell(run: Run) -> Cell:
+    return run.recipe.data, run.recipe.model, run.recipe.epochs
 
 
 def describe(status: Status, folder: Path) -> tuple[str, str, str]:

@@ -87,7 +87,7 @@ def make_run_apart(run: Run, place: Place) -> Outcome:
 
 
 def read_progress(folder: Path) -> dict[str, Any] | None:
-    """What a run that is being made last said: epoch (done), epochs, time, host, pid; None before its first word."""
+    """What a run last said: epoch (done), epochs, seconds_an_epoch, time, host, pid; None before its first word."""
     try:
         found = json.loads((folder / PROGRESS).read_text())
     except (OSError, ValueError):
@@ -96,8 +96,13 @@ def read_progress(folder: Path) -> dict[str, Any] | None:
 
 
 def _train(run: Run, place: Place) -> None:
+    started, first = time.time(), None
+
     def say(entry: Mapping[str, Any]) -> None:
+        nonlocal first
+        first = entry["epoch"] - 1 if first is None else first
         said = {"epoch": entry["epoch"], "epochs": run.recipe.epochs, "time": time.time()}
+        said |= {"seconds_an_epoch": (said["time"] - started) / (entry["epoch"] - first)}
         said |= {"host": platform.node(), "pid": os.getpid()}
         write_text(run.folder / PROGRESS, json.dumps(said))
 
