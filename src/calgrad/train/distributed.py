@@ -94,7 +94,11 @@ def process_group(device: str | None) -> Iterator[tuple[Group, torch.device]]:
     ours = not dist.is_initialized()
     if ours:
         options: dict[str, Any] = {"device_id": chosen} if chosen.type == "cuda" else {}
-        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", **options)
+        store, rank, world = next(dist.rendezvous("env://"))
+        # After a restart torchrun's store may still hold the addresses of processes that are dead: a fresh corner of it.
+        fresh = dist.PrefixStore(f"calgrad-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        backend = "nccl" if chosen.type == "cuda" else "gloo"
+        dist.init_process_group(backend, store=fresh, rank=rank, world_size=world, **options)
     try:
         yield Group(dist.get_rank(), dist.get_world_size()), chosen
     finally:
