@@ -92,6 +92,8 @@ def train(
             if group.leads and (overwrite or not resume):
                 clear(folder)
             group.barrier()
+            if not overwrite and is_finished(folder, recipe, seed):  # by whoever held the lock until now
+                return folder
             run = build_run(recipe, seed, folder, device=chosen, group=group, data_root=data_root)
             run.resume()
             if group.leads:
