@@ -22,11 +22,6 @@ from calgrad.files import write_bytes, write_text
 KEPT = 2
 
 
-def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """The old name of `calgrad.files.write_bytes`."""
-    write_bytes(path, data, durable=durable)
-
-
 def save_checkpoint(folder: Path, step: int, state: dict[str, Any]) -> Path:
     """Write `state` as the checkpoint after `step` steps and drop all but the last two."""
     folder.mkdir(parents=True, exist_ok=True)
