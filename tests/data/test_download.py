@@ -174,6 +174,7 @@ def test_fetch_downloads_checks_and_unpacks(server, tmp_path, monkeypatch, packe
         zip_bytes(("C:/evil", b"x")),
         zip_bytes(("top/a", b"good"), zip_link("top/evil")),
     ],
+    ids=range(10),  # an archive holds the second it was made in: as an id it would differ between workers
 )
 def test_hostile_archives_are_refused_before_anything_is_written(tmp_path, content):
     inner = tmp_path / "in" / "ner"
