@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from calgrad.metrics.binning import bin_edges, bin_index, top_label
+from calgrad.metrics.proper import brier_rows
 
 POOLED = ("accuracy", "ece", "nll", "brier")
 """The metrics that carry an interval and a test."""
@@ -59,8 +60,8 @@ def resample(log_probs: Tensor, labels: Tensor, weights: Tensor, *, bins: int = 
     gap = torch.zeros(len(labels), bins, dtype=torch.float64)
     gap[torch.arange(len(labels)), index] = confidence - is_correct.double()
     nll = -log_probs.gather(1, labels[:, None]).squeeze(1)
-    brier = probs.square().sum(1) - 2 * probs.gather(1, labels[:, None]).squeeze(1) + 1
-    per_sample = torch.cat([is_correct.double()[:, None], nll[:, None], brier[:, None], gap], dim=1)
+    columns = (is_correct.double(), nll, brier_rows(probs, labels))
+    per_sample = torch.cat([torch.stack(columns, dim=1), gap], dim=1)
 
     def metrics(sums: Tensor) -> dict[str, Tensor]:
         return {"accuracy": sums[:, 0], "nll": sums[:, 1], "brier": sums[:, 2], "ece": sums[:, 3:].abs().sum(1)}
