@@ -31,15 +31,8 @@ def efficiency_table(rows: Sequence[RunRow], *, baseline: str = "ce") -> Table:
         for r in printed
     ]
     table.sections.append(("published: cifar10, resnet50, 350 epochs, RTX 4090", lines))
-    settings = dict.fromkeys(
-        (r.run.data, r.run.model, r.run.recipe, r.run.length, r.run.settings, r.machine) for r in rows
-    )
-    for setting in settings:
-        here = [
-            r
-            for r in rows
-            if (r.run.data, r.run.model, r.run.recipe, r.run.length, r.run.settings, r.machine) == setting
-        ]
+    for setting in dict.fromkeys(map(_setting, rows)):
+        here = [row for row in rows if _setting(row) == setting]
         speeds = {loss: [r.values["images_per_second"] for r in here if r.run.loss == loss] for loss in _losses(here)}
         if baseline not in speeds or len(speeds) < 2:
             continue
